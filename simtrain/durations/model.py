@@ -29,6 +29,7 @@ from simtrain.workload.work import (
     HostResource,
     HostWork,
     ProductType,
+    SliceCopies,
     Work,
 )
 
@@ -41,15 +42,13 @@ from simtrain.workload.work import (
 # epilogue. The library is assumed to choose the fastest tile. Batched products, whose operands are
 # strided views of one tensor, reach a fraction of that speed. So do products whose rows in memory
 # are no multiple of 16 bytes, the width of loads to tensor cores (heads of 145 channels, an MLP of
-# 10,922). No product exceeds `sustained_flops`, the rate of large products over a long time, when
-# power limits the clock.
+# 10,922). No product exceeds `sustained_flops`, the rate of large ones when power limits the clock.
 #
 # The products of several experts run one after another. Transformer Engine starts one cuBLAS
-# product for each, on a few streams. SimuMax measured them on B200 (MooreThreads/SimuMax,
-# b200_bf16_ceperm): with H100's tiles, and the speed of the main loop from products of 1,000 and
-# more tokens an expert, 72 forward and input-gradient products have a mean error of exp(0.18) one
-# after another, and of exp(0.26) if waves held tiles of all experts. With 128 to 300 tokens an
-# expert the measured ones are still 1.4 times as slow, and weight gradients (36) 1.6 times as fast.
+# product for each, on a few streams. Of 72 forward and input-gradient products on B200 (SimuMax,
+# b200_bf16_ceperm; H100's tiles, a main loop fitted from 1,000 tokens an expert) the mean error is
+# exp(0.18), or exp(0.26) if waves held tiles of all. With 128 to 300 tokens an expert they are
+# still 1.4 times as slow, and weight gradients (36) 1.6 times as fast.
 
 _ALIGNMENT_BYTES = 16
 
@@ -322,10 +321,7 @@ class DurationModel:
         )
 
     def device_load(self, work: Work) -> float:
-        """Share of the GPU that work uses while it runs alone: 1, or less for a collective.
-
-        Copy engines move bytes to and from the host, so they put no load on it.
-        """
+        """Share of the GPU that work alone uses: 1, less for a collective, 0 for copy engines."""
         if isinstance(work, Collective):
             return device_load(work, self.seconds(work), self.profile)
         return 0.0 if isinstance(work, HostWork) else 1.0
@@ -356,6 +352,8 @@ class DurationModel:
                 kernel = self.profile.fused_attention
                 assert kernel is not None, "a scenario is checked against its profile before"
                 return attention_seconds(work, AttentionMachine.of(self.profile, kernel))
+            case SliceCopies():
+                return work.num_slices * self.profile.host.issue.value
             case Elementwise():
                 latency_s = self.profile.memory_bound.kernel_latency.value
                 return latency_s + work.moved_bytes / self._bandwidth(work)

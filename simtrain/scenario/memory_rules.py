@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from simtrain.scenario.rule import (
-    Rules,
-    against,
-    any_but,
-    at_least,
-    excludes,
-    requires,
-)
+from simtrain.scenario.rule import Rules, against, any_but, at_least, excludes, requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.section import MODULES, Module
 

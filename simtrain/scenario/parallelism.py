@@ -4,10 +4,7 @@ import functools
 import itertools
 import re
 from collections.abc import Iterable
-from typing import (
-    Annotated,
-    Literal,
-)
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -187,8 +184,7 @@ class Parallelism(Section):
     context_communication: ContextCommunication = Field(default="p2p", examples=["a2a"])
     context_a2a: Degree | None = Field(default=None, examples=[4])
     scatter_gather: bool = Field(
-        default_factory=lambda parallelism: not parallelism["sequence_parallel"],
-        examples=["false"],
+        default_factory=lambda parallelism: not parallelism["sequence_parallel"], examples=["false"]
     )
     expert: Degree = Field(default=1, examples=[8])
     expert_tensor: Degree | None = Field(default=None, examples=[1])

@@ -13,16 +13,7 @@ from typing import NamedTuple
 
 from simtrain.scenario.model import LatentAttention
 from simtrain.scenario.parallelism import Parallelism
-from simtrain.scenario.rule import (
-    Rule,
-    Rules,
-    against,
-    any_but,
-    at_most,
-    excludes,
-    requires,
-    shown,
-)
+from simtrain.scenario.rule import Rule, Rules, against, any_but, at_most, excludes, requires, shown
 from simtrain.scenario.schema import Scenario
 
 PRECISION_RULES = Rules()

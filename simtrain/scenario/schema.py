@@ -491,11 +491,12 @@ class Scenario(Section):
     def gradient_type(self) -> GradientType:
         """The dtype in which gradients are accumulated and reduced.
 
-        A stack's bf16 applies to weights in bf16; other weights have gradients in fp32 (E315).
+        A stack's type applies to weights of this type; others have gradients in fp32 (E315).
         """
         if self.precision.gradients is not None:
             return self.precision.gradients
-        return self.facts.gradients if self.precision.weights == "bf16" else "fp32"
+        of_stack = self.facts.gradients
+        return of_stack if of_stack == self.precision.weights else "fp32"
 
     @property
     def keeps_fp8_parameters(self) -> bool:
@@ -640,6 +641,10 @@ class Scenario(Section):
     @property
     def fully_shards(self) -> bool:
         return self.memory.zero_stage == 3 and self.facts.fully_shard
+
+    @property
+    def lists_tensors(self) -> bool:
+        return self.memory.zero_stage == 3 and self.facts.list_collectives
 
     @property
     def fp8_recipe(self) -> str:

@@ -305,6 +305,8 @@ class StackFacts:
         fully_shard: memory.zero_stage 3 is PyTorch's fully_shard. Shards are the fp32 master
             weights, kernels copy into and out of the collectives' buffers, and in a pipeline
             gradients are reduced after the last backward pass.
+        list_collectives: stage 3 gathers and reduces each tensor by itself, with torch's
+            collectives on lists, whose slices the host copies one by one (DeepSpeed of 2021).
         torch_workspaces: number of workspaces that PyTorch keeps for cuBLAS during the whole run.
         linear_workspaces: number of workspaces that Transformer Engine keeps for products of linear
             layers. The hardware profile has their size. Userbuffers need three times as many.
@@ -315,7 +317,7 @@ class StackFacts:
             profile has.
         overlap_data_parallel, overlap_parameter_gather: defaults of overlap.data_parallel and
             overlap.parameter_gather, for the layouts that can have them.
-        gradients: default of precision.gradients with weights in bf16.
+        gradients: default of precision.gradients with weights of this type.
         expert_dispatch: default of parallelism.expert_dispatch.
         merged_passes, delayed_weight_gradients: defaults of overlap.merged_passes and
             overlap.delayed_weight_gradients, for the layouts that can have them.
@@ -352,6 +354,7 @@ class StackFacts:
     linear_workspaces: CountOrZero
     expert_workspaces: CountOrZero
     cublas_workspace: Bytes | None = None
+    list_collectives: bool = False
     overlap_data_parallel: bool = False
     overlap_parameter_gather: bool = False
     gradients: GradientType = "fp32"

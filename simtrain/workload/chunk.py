@@ -13,6 +13,8 @@ from simtrain.workload.tape import Block, ExpertGroups, Microbatch, Parameter, r
 
 ROOT = -1
 """The unit of all blocks that are not units themselves."""
+SMALL_TENSOR = 100_000
+"""DeepSpeed's `stage3_param_persistence_threshold`: smaller tensors stay unsharded."""
 
 
 @hashed_once
@@ -50,6 +52,7 @@ class Parameters:
         experts: parameters of experts, which have other replicas.
         in_fp8: parameters of which products read fp8 copies.
         root_experts, root_in_fp8: how many of these are in the root unit.
+        small_tensors: number of tensors with fewer than `SMALL_TENSOR` elements.
         frozen: the numbers of those that are not trained; None if all are trained.
     """
 
@@ -61,6 +64,7 @@ class Parameters:
     in_fp8: int = 0
     root_experts: int = 0
     root_in_fp8: int = 0
+    small_tensors: int = 0
     frozen: Parameters | None = None
 
     @property
@@ -91,7 +95,7 @@ def parameters(chunks: tuple[Chunk, ...], microbatch: Microbatch) -> Parameters:
 
 def _count(every: Iterable[tuple[bool, int, Parameter]]) -> Parameters:
     numbers: dict[str, int] = {}
-    total = root = partial_sums = experts = in_fp8 = root_experts = root_in_fp8 = 0
+    total = root = partial_sums = experts = in_fp8 = root_experts = root_in_fp8 = small = 0
     for is_unit, times, parameter in every:
         number = times * parameter.elements
         if parameter.tied:
@@ -102,13 +106,14 @@ def _count(every: Iterable[tuple[bool, int, Parameter]]) -> Parameters:
         partial_sums += number if parameter.is_whole else 0
         experts += number if parameter.is_expert else 0
         in_fp8 += number if parameter.in_fp8 else 0
+        small += times if parameter.elements < SMALL_TENSOR else 0
         if not is_unit:
             root += number
             root_experts += number if parameter.is_expert else 0
             root_in_fp8 += number if parameter.in_fp8 else 0
     tied = sum(numbers.values())
-    of_root = root_experts, root_in_fp8
-    return Parameters(total, root, tied, partial_sums, experts, in_fp8, *of_root)
+    rest = root_experts, root_in_fp8, small
+    return Parameters(total, root, tied, partial_sums, experts, in_fp8, *rest)
 
 
 def whole_parameters(model: Chunk, microbatch: Microbatch) -> Parameters:
@@ -133,3 +138,14 @@ def unit_parameters(chunk: Chunk, microbatch: Microbatch) -> dict[int, Parameter
     root = Chunk(tuple(run for run in chunk.runs if not run[0].is_unit))
     layers = enumerate(layer_parameters(chunk, microbatch))
     return {ROOT: parameters((root,), microbatch)} | dict(layers)
+
+
+@functools.lru_cache(maxsize=1024)
+def unit_tensors(chunk: Chunk, microbatch: Microbatch) -> dict[int, tuple[int, ...]]:
+    """Return the elements of each parameter of each unit of a chunk; a unit has tied ones once."""
+    tensors: dict[int, dict[object, int]] = {ROOT: {}}
+    for block in chunk.blocks:
+        sizes = tensors.setdefault(len(tensors) - 1 if block.is_unit else ROOT, {})
+        for parameter in record(block, microbatch).parameters:
+            sizes[parameter.tied or object()] = parameter.elements
+    return {unit: tuple(sizes.values()) for unit, sizes in tensors.items()}

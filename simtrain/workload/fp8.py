@@ -174,10 +174,7 @@ def casts(
     """Yield the ops that cast a bf16 tensor.
 
     Args:
-        batch: the microbatch, with its recipe.
-        name: name of the tensor.
         elements: elements on this rank.
-        phase: phase of the ops.
         gathered: ranks gather the result.
         knows_largest: the previous kernel has computed the absolute maximum.
         rows_only: the weight gradient makes the copy by columns.

@@ -131,11 +131,7 @@ def hybrid_layers(
 ) -> tuple[tuple[Layer, int], ...]:
     """Return runs of equal layers, one layer for each letter of the model's pattern.
 
-    Args:
-        model: with a pattern.
-        dense: the attention and the MLP of its layers.
-        with_experts: has the experts of its layers.
-        in_bf16: numbers of layers at the start and at the end of the model that stay in bf16.
+    `in_bf16` are numbers of layers at the start and at the end of the model that stay in bf16.
     """
     pattern, (first, last) = model.layer_pattern or "", in_bf16
     kinds = _kinds(model, dense, with_experts, in_bf16=False)

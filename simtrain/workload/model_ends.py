@@ -279,17 +279,11 @@ class ModelChunks:
 def cut_into_chunks(
     model: Chunk, contents: ChunkContents, first: Block | None = None, copies: int = 1
 ) -> ModelChunks:
-    """Cut a model into chunks.
-
-    Args:
-        model: all blocks.
-        contents: what each chunk contains. With token prediction it is the last block but one.
-        first: a block that is put before each chunk.
-        copies: of the model, with equal chunks.
+    """Cut a model into chunks; with token prediction, it is the last block of the model but one.
 
     A block that is not a layer joins the chunk of the next layer; blocks after the last layer join
     its chunk. A first chunk without layers has only the first block, a last one the last block.
-    Other chunks without layers copy their input.
+    Other chunks without layers copy their input. Block `first` is put before each chunk.
     """
     blocks, layers, prediction = [*model.blocks], contents.layers, contents.prediction
     last = len(layers) - 1
@@ -313,13 +307,7 @@ def cut_into_chunks(
 def stage_parameters(
     model: ModelChunks, virtual_stages: tuple[tuple[int, ...], ...], microbatch: Microbatch
 ) -> tuple[Parameters, ...]:
-    """Count the parameters of one rank of each stage.
-
-    Args:
-        model: the chunks.
-        virtual_stages: [stages], the virtual stages of each stage.
-        microbatch: the hidden states of a microbatch on one rank.
-    """
+    """Count the parameters of one rank of each stage, which has some virtual stages."""
     stages = [tuple(model.numbers[number] for number in numbers) for numbers in virtual_stages]
     parameters_of = {
         chunks: parameters(tuple(model.different[number] for number in chunks), microbatch)

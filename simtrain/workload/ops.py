@@ -77,6 +77,7 @@ class Op(NamedTuple):
         needs_host: the host launches it only after the last op before it that informs the host has
             ended.
         num_kernels: kernels that the host launches for it.
+        num_slices: of a list of tensors, which the host copies one by one in a loop of PyTorch's.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Op(NamedTuple):
     informs_host: bool = False
     needs_host: bool = False
     num_kernels: int = 1
+    num_slices: int = 0
 
     def working_bytes(self, own_bytes: int) -> int:
         """Bytes that exist while it runs, besides saved tensors; it saves or frees `own_bytes`."""

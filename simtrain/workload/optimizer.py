@@ -45,7 +45,14 @@ from simtrain.workload.ops import Op, Phase, collective, elementwise
 from simtrain.workload.recorded_step import RecordedStep
 from simtrain.workload.sharding import expert_groups, replicate_group, shard_ranks
 from simtrain.workload.tape import Microbatch, Parameter, record
-from simtrain.workload.work import FP32_BYTES, CollectiveKind, HostResource, HostWork, KernelFamily
+from simtrain.workload.work import (
+    FP32_BYTES,
+    CollectiveKind,
+    HostResource,
+    HostWork,
+    KernelFamily,
+    SliceCopies,
+)
 
 _STAGES: tuple[Axis, ...] = ("pp",)
 
@@ -80,6 +87,7 @@ class StepOptions:
         replicate_group: ranks that hold equal shards; None if `data` contains all replicas.
         keeps_gradients: gradients of all microbatches are added unsharded, even with ZeRO.
         users: ranks that use their hosts at the same time.
+        lists_tensors: small tensors, which stay unsharded, are gathered at the end, in a list.
         expert_data, expert_replicate_group, expert_model: as `data`, `replicate_group` and
             `model`, for the parameters of experts; None for a dense model.
         recorded: the recorded program whose optimizer this is; None for other models.
@@ -109,6 +117,7 @@ class StepOptions:
     fused_adam: bool = True
     fully_shards: bool = False
     users: int | None = None
+    lists_tensors: bool = False
     recorded: RecordedStep | None = None
 
     @classmethod
@@ -150,18 +159,13 @@ class StepOptions:
                 expert_replicate_group=expert_replicate_group,
                 expert_model=of_experts.group("tp", "ep", *_STAGES) if of_experts else None,
                 users=mesh.num_ranks if memory.offload_optimizer else None,
+                lists_tensors=scenario.lists_tensors,
                 recorded=recorded,
             )
         )
 
     def held(self, num_parameters: int, num_expert: int = 0, *, from_stage: int) -> int:
-        """Return the number of parameters whose states a rank holds.
-
-        Args:
-            num_parameters: parameters of the rank.
-            num_expert: parameters that belong to experts.
-            from_stage: first ZeRO stage that shards the states.
-        """
+        """Return the number of parameters whose states, sharded from a stage on, a rank holds."""
         if self.zero_stage < from_stage:
             return num_parameters
         return sum(
@@ -275,6 +279,8 @@ def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
         else parameter_gather(options, *numbers, num_fp8=parameters.in_fp8),
         _weight_cast(options, num_cast),
     )
+    if options.lists_tensors and options.data.num_ranks > 1:
+        fields = *fields[:-2], _gather_small(options, parameters), fields[-1]
     return {name: ops for name, ops in zip(STEP_FIELDS, fields, strict=True) if ops}
 
 
@@ -481,6 +487,12 @@ def parameter_gather(
     )
 
 
+def _gather_small(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
+    """Gather tensors that stay unsharded, which takes the host's copies (`_allgather_params`)."""
+    num_slices = options.data.num_ranks * (1 + parameters.small_tensors)
+    return (Op("parameter copy out", SliceCopies(0, 0, num_slices=num_slices), Phase.OPTIMIZER),)
+
+
 def _held(options: StepOptions, parameters: Parameters, *, from_stage: int) -> int:
     return options.held(parameters.total, parameters.experts, from_stage=from_stage)
 
@@ -544,12 +556,8 @@ def bucket_ops(
 ) -> tuple[Op, ...]:
     """Return the reduction of a bucket's gradients, or the gather of its parameters.
 
-    Args:
-        options: options of the optimizer step.
-        buckets: buckets of the chunk.
-        number: of the bucket, in the order of the backward pass.
-        of_stage: parameters of the stage if this is its last bucket, else None.
-        gathers: return the gather.
+    `number` is its place in the order of the backward pass. `of_stage` are the parameters of the
+    stage if this is its last bucket, else None.
     """
     elements, experts = buckets.parameters[number], buckets.experts[number]
     in_fp8 = buckets.in_fp8[number]
@@ -569,16 +577,11 @@ def bucket_ops(
 def buckets_of(
     chunks: tuple[Chunk, ...], microbatch: Microbatch, rule: str | int, replicas: int
 ) -> tuple[GradientBuckets, ...]:
-    """Return the buckets of a model's different chunks.
+    """Return the buckets of a model's different chunks, of which the first is of the first stage.
 
     By Megatron-LM's rule only the first chunk has several buckets, because communication of the
     other chunks is not on the critical path (`DistributedDataParallel`, `disable_bucketing`).
-
-    Args:
-        chunks: the different chunks; the first one belongs to the first stage.
-        microbatch: the hidden states on a rank.
-        rule: as the scenario's overlap.gradient_buckets.
-        replicas: size of data parallelism, without context parallelism.
+    `replicas` are those of data parallelism, without context parallelism.
     """
     if rule == "layer":
         return tuple(_layer_buckets(chunk, microbatch) for chunk in chunks)

@@ -27,6 +27,7 @@ class PassRecord:
             The first segment, and all that are issued after it, wait for the collective.
         follows: pairs of segments of one collective each. Only the first collective waits for the
             second.
+        synchronized: numbers of segments that the host launches after all earlier ones have ended.
         gathered_bytes: peak of the parameters that ZeRO has gathered.
         bucket_bytes: peak of the gradients that ZeRO has not reduced yet.
         exchanged: what ZeRO holds from each segment on at which that changes.
@@ -37,6 +38,7 @@ class PassRecord:
     layer_ends: tuple[int, ...]
     waits: tuple[tuple[int, int], ...] = ()
     follows: tuple[tuple[int, int], ...] = ()
+    synchronized: tuple[int, ...] = ()
     gathered_bytes: int = 0
     bucket_bytes: int = 0
     exchanged: tuple[ExchangedBytes, ...] = ()
@@ -106,13 +108,15 @@ class PassBuilder:
     waits: list[tuple[int, int]] = field(default_factory=list)
     follows: list[tuple[int, int]] = field(default_factory=list)
     layer_ends: list[int] = field(default_factory=list)
+    synchronized: list[int] = field(default_factory=list)
 
     def add(self, segment: Segment, owner: int = -1) -> None:
         self.segments.append(segment)
         self.owners.append(owner)
 
-    def compute(self, op: Op) -> None:
+    def compute(self, op: Op) -> Handle:
         self.add(one_op_segment(op))
+        return len(self.segments) - 1
 
     def launch(self, op: Op, *, after: Handle | None = None) -> Handle | None:
         """Append a collective, after another one if given; a group of one rank has none."""
@@ -131,18 +135,18 @@ class PassBuilder:
         if handle is not None:
             self.waits.append((len(self.segments), handle))
 
+    def synchronize(self) -> None:
+        self.synchronized.append(len(self.segments))
+
     def end_layer(self) -> None:
         self.layer_ends.append(len(self.segments))
 
     def record(
-        self,
-        gathered_bytes: int,
-        bucket_bytes: int,
-        exchanged: Iterable[ExchangedBytes] = (),
+        self, gathered_bytes: int, bucket_bytes: int, exchanged: Iterable[ExchangedBytes] = ()
     ) -> PassRecord:
         work = tuple(self.segments), tuple(self.owners), tuple(self.layer_ends)
-        waits, peaks = (tuple(self.waits), tuple(self.follows)), (gathered_bytes, bucket_bytes)
-        return PassRecord(*work, *waits, *peaks, tuple(exchanged))
+        waits = tuple(self.waits), tuple(self.follows), tuple(self.synchronized)
+        return PassRecord(*work, *waits, gathered_bytes, bucket_bytes, tuple(exchanged))
 
 
 @lru_cache(maxsize=4096)

@@ -213,7 +213,7 @@ def _sharded(
     batch, builder = pass_.options.microbatch, PassBuilder(pass_.options.overlap)
     reduces = pass_.kind in ("B", "W")
     placed_layers = [placed.layer for placed in outline if placed.layer is not None]
-    layers = dict.fromkeys(placed_layers)
+    layers = placed_layers if sharding.lists_tensors else dict.fromkeys(placed_layers)
     used = [] if pass_.kind == "W" else [ROOT, *layers]
     is_forward = pass_.kind == "F"
     shards = ShardedPass(builder, pass_.chunk, batch, sharding, used, is_forward=is_forward)

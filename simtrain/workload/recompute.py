@@ -86,12 +86,7 @@ def recompute_outside_layers(policy: RecomputePolicy) -> BlockRecompute:
 
 
 def recompute_units(policy: RecomputePolicy, num_layers: int) -> tuple[RecomputeUnit, ...]:
-    """Divide the layers of a chunk into units, first to last.
-
-    Args:
-        policy: with a strategy other than "auto", which is settled earlier.
-        num_layers: layers of the chunk.
-    """
+    """Divide the layers of a chunk into units, first to last; "auto" is settled earlier."""
     is_open = policy.strategy == "auto"
     assert not is_open, "the strategy is chosen before passes are recorded"
     is_full = policy.strategy == "full"

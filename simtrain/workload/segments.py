@@ -89,10 +89,7 @@ def subgraphs_of(
 ) -> tuple[Subgraph, ...]:
     """Divide nodes into subgraphs, in order: one for each recomputed region, one for other nodes.
 
-    Args:
-        nodes: in order.
-        names: names of recomputed regions; of nested regions, the outermost is taken.
-        within: consider only regions inside this one.
+    Of nested regions with these names, the outermost is taken. Only regions inside `within` count.
     """
 
     def region_or_self(node: Node) -> Region | Node:
@@ -153,17 +150,10 @@ def run_forward(
     change: Change = lambda op: op,
     waiting_bytes: int = 0,
 ) -> tuple[int, ...]:
-    """Run subgraphs forward. Recomputed ones save only their inputs and what they keep.
+    """Run subgraphs forward; return for each the number of ops issued when it ends.
 
-    Args:
-        order: receives the ops.
-        subgraphs: in order.
-        versions: versions of the tensors that ops save.
-        change: applied to each op.
-        waiting_bytes: bytes of gradients that exist at the same time.
-
-    Returns:
-        For each subgraph, the number of ops issued when it ends.
+    Recomputed ones save only their inputs and what they keep. `change` is applied to each op.
+    `waiting_bytes` of gradients exist at the same time.
     """
 
     def saved_of(subgraph: Subgraph) -> Change:
@@ -315,10 +305,7 @@ def layer_saving(
 ) -> Subgraph:
     """Return a whole layer as a recomputed subgraph that saves the outputs of some ops.
 
-    Args:
-        recording: of the layer.
-        saved_ops: kinds or names of the ops.
-        holds_unread: outputs of saved ops that nothing reads are kept too, as by PyTorch's cache.
+    With `holds_unread`, outputs that nothing reads are kept too, as by PyTorch's cache.
     """
     tensors = layer_tensors(recording)
     kept = tensors.kept_nodes(saved_ops)
@@ -331,11 +318,7 @@ def layer_saving(
 
 
 def check_saved_ops(layers: Iterable[Recording], saved_ops: tuple[str, ...]) -> None:
-    """Check that each name is that of an op of some layer.
-
-    Raises:
-        InputError: a name is neither a kind nor the name of an op (E509).
-    """
+    """Check that each name is a kind or the name of an op of some layer, else raise E509."""
     words = (names for layer in layers for names in layer_tensors(layer).names)
     known = frozenset().union(*words) - {*OP_KINDS}
     for name in saved_ops:

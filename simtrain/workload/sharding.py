@@ -19,6 +19,11 @@ parameters are copied out of the gathered buffer (`foreach_all_gather_copy_out`)
 into the buffer that is reduced (`foreach_reduce`). NCCL averages. The reduced shard is added on the
 stream of reductions.
 
+DeepSpeed of 2021 (release 0.3.15, partition_parameters.py and stage3.py) gathers and reduces each
+tensor by itself. ProcessGroupNCCL.cpp copies the slices of all ranks one by one, in a loop of the
+host. Before a submodule runs, the host waits for its parameters and so for the GPU. Tensors are
+gathered again after a recompute, if many others are used in between, and small ones stay.
+
 Experts may have another number of replicas than the other parameters. They are then gathered and
 reduced over their own group, in collectives of their own: torchtitan makes the experts of a layer
 their own unit of fully_shard and prefetches it together with the rest of the layer (`apply_fsdp` in
@@ -32,11 +37,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
+from itertools import accumulate, chain
 
 from simtrain.base.mesh import Group, Mesh
 from simtrain.base.values import dataclass
 from simtrain.scenario import Scenario
-from simtrain.workload.chunk import Chunk, Parameters, unit_parameters
+from simtrain.workload.chunk import (
+    ROOT,
+    SMALL_TENSOR,
+    Chunk,
+    Parameters,
+    unit_parameters,
+    unit_tensors,
+)
 from simtrain.workload.fp8 import recipe_of
 from simtrain.workload.issue import Handle
 from simtrain.workload.ops import Op, Phase, collective, elementwise
@@ -80,6 +94,7 @@ class Sharding:
         is_only_microbatch: there are none. PyTorch's fully_shard then keeps the reduced gradients
             as they are (_fsdp_collectives.py, `foreach_reduce`: `to_accumulate_grad`).
         fully_shards: PyTorch's fully_shard, with its copies.
+        lists_tensors: each tensor is gathered and reduced by itself, as a list of slices.
     """
 
     groups: ShardGroups
@@ -91,6 +106,7 @@ class Sharding:
     accumulates: bool = True
     is_only_microbatch: bool = False
     fully_shards: bool = False
+    lists_tensors: bool = False
 
 
 def shard_ranks(scenario: Scenario, mesh: Mesh) -> int:
@@ -141,16 +157,37 @@ def sharding_of(scenario: Scenario, mesh: Mesh) -> Sharding:
         accumulates=scenario.reduces_every_microbatch,
         is_only_microbatch=scenario.num_microbatches == 1,
         fully_shards=scenario.fully_shards,
+        lists_tensors=scenario.lists_tensors,
     )
+
+
+_MOST_LIVE, _BUCKET = 1_000_000_000, 500_000_000
+"""DeepSpeed's `stage3_max_live_parameters`, also its `max_reuse_distance`; `reduce_bucket_size`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """Parameters of a unit that the same ranks shard: those of experts, or all others."""
+    """Parameters of a unit that the same ranks shard: those of experts, or all others.
+
+    `tensors` are the elements of each, if each is gathered and reduced by itself.
+    """
 
     elements: int
     in_fp8: int
     groups: ShardGroups
+    tensors: tuple[int, ...] = ()
+
+    def gathered(self, *, again: bool) -> tuple[int, ...]:
+        """Elements of the arrays that are gathered, or gathered again after a recompute."""
+        if not self.tensors:
+            return (self.elements,)
+        # Between a tensor's recompute and its backward pass, each later one is used twice.
+        later = reversed([*accumulate(reversed(self.tensors), initial=0)][:-1])
+        return tuple(
+            elements
+            for elements, after in zip(self.tensors, later, strict=True)
+            if elements >= SMALL_TENSOR and (2 * after >= _MOST_LIVE or not again)
+        )
 
     @property
     def has_one_rank(self) -> bool:
@@ -184,10 +221,17 @@ class ShardedPass:
     ) -> None:
         self.order, self.sharding, self.batch, self.is_forward = order, sharding, batch, is_forward
         self.overlaps = "dp" in order.overlap.asynchronous
+        lists = sharding.lists_tensors and sharding.groups.data.num_ranks > 1
+        tensors = unit_tensors(chunk, batch) if lists else {}
         self.parts = {
-            unit: _parts(sharding, parameters, gathers_fp8=batch.fp8_weights == "gathered")
+            unit: _parts(
+                sharding, parameters, batch.fp8_weights == "gathered", tensors.get(unit, ())
+            )
             for unit, parameters in unit_parameters(chunk, batch).items()
         }
+        self._largest = max(chain.from_iterable(tensors.values()), default=0)
+        live = self._largest and self._largest + sum(tensors[ROOT])
+        self._prefetches = self.overlaps and live < _MOST_LIVE
         self.upcoming: list[int] = []
         self.gathered: set[_Part] = set()
         self.whole: set[_Part] = set()
@@ -197,6 +241,7 @@ class ShardedPass:
         self._gathering: deque[list[Handle | None]] = deque()
         self._reducing: list[tuple[_Part, Handle | None]] = []
         self._buffer: _Part | None = None
+        self._used: set[int] = set()
         if not sharding.shards_parameters:
             return
         needed = [unit for unit in used if self.parts[unit]]
@@ -211,20 +256,26 @@ class ShardedPass:
         """Make the next op wait for a unit's parameters, unless an earlier op has."""
         if not self.upcoming or self.upcoming[0] != unit:
             return
+        self._synchronize()
         if not self._gathering:
             self._gather(unit)
+            self._synchronize()
         handles, parts = self._gathering.popleft(), self.parts[unit]
         self.upcoming.pop(0)
         if self.sharding.fully_shards:
             for part, handle in zip(parts, handles, strict=True):
                 self.order.wait(handle)
                 self._copy_out(part)
-        if self.overlaps:
+        if self._prefetches:
             for following in self.upcoming[len(self._gathering) : self.sharding.prefetch]:
                 self._gather(following)
         if not self.sharding.fully_shards:
             for handle in handles:
                 self.order.wait(handle)
+
+    def _synchronize(self) -> None:
+        if self._largest:
+            self.order.synchronize()
 
     def free(self, unit: int) -> None:
         """Free a unit's parameters, unless they stay unsharded until its backward pass."""
@@ -269,8 +320,13 @@ class ShardedPass:
             self.order.compute(_pass_over("gradient copy in", gradient_bytes, num_bytes))
         else:
             self.order.compute(_pass_over("gradient average", num_bytes, num_bytes))
-        phase, work = Phase.WEIGHT_GRADIENT, (CollectiveKind.REDUCE_SCATTER, num_bytes, groups.data)
-        handle = self.order.launch(collective("gradient reduction", *work, phase, holds_bytes=0))
+        phase, kind, handle = Phase.WEIGHT_GRADIENT, CollectiveKind.REDUCE_SCATTER, None
+        for elements in part.tensors or (part.elements,):
+            work = kind, elements * self.batch.gradient_bytes, groups.data
+            if part.tensors:
+                self._copy_slices("gradient copy in", work[1], phase, groups.data)
+            op = collective("gradient reduction", *work, phase, holds_bytes=0)
+            handle = self.order.launch(op)
         if sharding.fully_shards and part.has_one_rank:
             op = _pass_over("gradient copy", num_bytes, num_bytes, stream_group=groups.data)
             self.order.compute(op)
@@ -291,21 +347,35 @@ class ShardedPass:
         self.exchanged.append(self._held)
 
     def _gather(self, unit: int) -> None:
-        self._gathering.append([*map(self._gather_part, self.parts[unit])])
+        gather = partial(self._gather_part, again=unit in self._used)
+        self._gathering.append([*map(gather, self.parts[unit])])
+        self._used.add(unit)
 
-    def _gather_part(self, part: _Part) -> Handle | None:
+    def _gather_part(self, part: _Part, *, again: bool) -> Handle | None:
         if part.has_one_rank:
             return None
         sharding, groups = self.sharding, part.groups
         self.gathered.add(part)
         self._count_gathered()
-        num_bytes = self._gathered_bytes(part)
+        num_bytes, handle = self._gathered_bytes(part), None
         group = groups.data
         if sharding.fully_shards:
             self._copy_in(part, group)
-        work = CollectiveKind.ALL_GATHER, num_bytes, group
-        op = collective("parameter gather", *work, self._phase, holds_bytes=0)
-        return self.order.launch(op)
+        for elements in part.gathered(again=again):
+            if part.tensors:
+                num_bytes = elements * self.batch.element_bytes
+                self.order.compute(_pass_over("parameter buffer fill", 0, num_bytes, self._phase))
+            work = CollectiveKind.ALL_GATHER, num_bytes, group
+            op = collective("parameter gather", *work, self._phase, holds_bytes=0)
+            handle = self.order.launch(op)
+            if part.tensors:
+                handle = self._copy_slices("parameter copy out", num_bytes, self._phase, group)
+        return handle
+
+    def _copy_slices(self, name: str, num_bytes: int, phase: Phase, group: Group) -> Handle:
+        """Copy the slices of a list; each copy runs while the host launches the next one."""
+        op = _pass_over(name, num_bytes, num_bytes, phase, stream_group=group)
+        return self.order.compute(op.replace(num_slices=group.num_ranks))
 
     def _copy_in(self, part: _Part, group: Group) -> None:
         """Cast a rank's shard of a unit to a flat array, and copy it into the gathered buffer.
@@ -365,6 +435,9 @@ class ShardedPass:
         if self.sharding.fully_shards and self.overlaps:
             reduced = sum(part.elements for part, _ in self._reducing)
             held_bytes += reduced * self.batch.gradient_bytes
+        if self._largest:  # two buckets, a tensor that is larger than a bucket, and its flat array
+            most = 2 * (_BUCKET + self._largest)
+            held_bytes = min(held_bytes, most * self.batch.gradient_bytes)
         self.bucket_bytes = max(self.bucket_bytes, held_bytes)
         self._note(bucket=held_bytes)
 
@@ -372,6 +445,8 @@ class ShardedPass:
         held_bytes = sum(map(self._gathered_bytes, self.gathered))
         if self._buffer is not None:
             held_bytes += self._gathered_bytes(self._buffer)
+        if self._largest:  # the tensor in use, the next one and its flat array
+            held_bytes = min(held_bytes, 3 * self._largest * self.batch.element_bytes)
         self.gathered_bytes = max(self.gathered_bytes, held_bytes)
         self._note(gathered=held_bytes)
 
@@ -385,7 +460,9 @@ class ShardedPass:
         return shard * self.batch.gradient_bytes
 
 
-def _parts(sharding: Sharding, parameters: Parameters, *, gathers_fp8: bool) -> tuple[_Part, ...]:
+def _parts(
+    sharding: Sharding, parameters: Parameters, gathers_fp8: bool, tensors: tuple[int, ...]
+) -> tuple[_Part, ...]:
     """Return the parts of a unit that have parameters, those of experts last.
 
     If weights are gathered in fp8, all of the experts are.
@@ -396,7 +473,8 @@ def _parts(sharding: Sharding, parameters: Parameters, *, gathers_fp8: bool) -> 
         parameters.in_fp8 * gathers_fp8,
     )
     if groups is None or not experts:
-        return (_Part(parameters.total, in_fp8, sharding.groups),) if parameters.total else ()
+        part = _Part(parameters.total, in_fp8, sharding.groups, tensors)
+        return (part,) if parameters.total else ()
     of_experts = experts if in_fp8 else 0
     rest = _Part(parameters.total - experts, in_fp8 - of_experts, sharding.groups)
     return (*((rest,) if rest.elements else ()), _Part(experts, of_experts, groups))

@@ -49,13 +49,7 @@ class PartialBackward:
 
     @classmethod
     def of(cls, backward: Emit, *, passes_on: bool, trains: bool) -> PartialBackward:
-        """Return the part of a backward pass.
-
-        Args:
-            backward: issues the whole backward pass.
-            passes_on: an input needs a gradient.
-            trains: its parameters are trained.
-        """
+        """Return the part of a backward pass of a node that passes gradients on, or trains."""
         part = {Phase.INPUT_GRADIENT: passes_on, Phase.WEIGHT_GRADIENT: trains}
         phases = frozenset(phase for phase, remains in part.items() if remains)
         order = IssueOrder(OverlapPolicy(frozenset()), lambda op: op.phase in phases)
@@ -334,15 +328,7 @@ class Tape:
         element_bytes: int | None = None,
         storage: int | None = None,
     ) -> Tensor:
-        """Create a tensor.
-
-        Args:
-            name: name in reports.
-            rows: rows of the tensor, mostly tokens.
-            width: elements of a row.
-            element_bytes: bytes of an element; None for the compute type.
-            storage: number of an existing storage, of which it is a view; None for a new one.
-        """
+        """Create a tensor, by default in the compute type, or a view of an existing storage."""
         number = self._num_tensors
         self._num_tensors += 1
         size = self.microbatch.element_bytes if element_bytes is None else element_bytes

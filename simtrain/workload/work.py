@@ -300,6 +300,13 @@ class Elementwise:
 
 
 @dataclass(frozen=True, slots=True)
+class SliceCopies(Elementwise):
+    """Copies of slices of lists, which the host launches one by one and waits for."""
+
+    num_slices: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ScanKernel(Elementwise):
     """A kernel of Mamba-2's chunked scan: its products are small, so memory limits it.
 

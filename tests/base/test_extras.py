@@ -22,11 +22,7 @@ NEEDED = [
 
 @pytest.mark.parametrize(("command", "message", "extra"), NEEDED)
 def test_a_command_says_what_to_install(
-    command: str,
-    message: str,
-    extra: str,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
+    command: str, message: str, extra: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for package in message.partition(" needs ")[2].split(" and "):

@@ -86,11 +86,9 @@ def test_every_shipped_file_is_of_its_kind(name: str) -> None:
     from simtrain.base import importer, resources
 
     noun = name.removeprefix("list_").removesuffix("s")
-    kind = {
-        "scenario": importer.SCENARIO,
-        "sweep": importer.SWEEP,
-        "profile": importer.PROFILE,
-    }[noun]
+    kind = {"scenario": importer.SCENARIO, "sweep": importer.SWEEP, "profile": importer.PROFILE}[
+        noun
+    ]
     for shipped in getattr(resources, name)():
         importer.load_kind(getattr(resources, f"find_{noun}")(shipped), kind)
 

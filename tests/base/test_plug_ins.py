@@ -59,11 +59,7 @@ def depth(scenario: ScenarioArgument) -> None:
 def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
     return Outsider.install(
         tmp_path_factory.mktemp("outsider"),
-        {
-            "schedule.py": SCHEDULE,
-            "importer.py": IMPORTER,
-            "command.py": COMMAND,
-        },
+        {"schedule.py": SCHEDULE, "importer.py": IMPORTER, "command.py": COMMAND},
         {
             "schedules": {"eager": "schedule:Eager"},
             "importers": {"toy": "importer:Toy"},

@@ -10,12 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.records.schema import (
-    FILE_NAME,
-    GemmRecord,
-    Measurement,
-    Timing,
-)
+from calibrate.records.schema import FILE_NAME, GemmRecord, Measurement, Timing
 from calibrate.validation import validate_profile
 from simtrain.base.accuracy import ErrorTable
 from simtrain.base.entry import Entry

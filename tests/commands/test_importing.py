@@ -30,13 +30,7 @@ IMPORTS = (
     ". --gpus 2 --set batch.global=64",
     "ds.json --model config.json --gpus 8",
 )
-LONG_IMPORTS = (
-    "large.json --gpus 64",
-    "gpt.sh",
-    "large.sh",
-    "job.toml",
-    "bridge.yaml --gpus 64",
-)
+LONG_IMPORTS = ("large.json --gpus 64", "gpt.sh", "large.sh", "job.toml", "bridge.yaml --gpus 64")
 
 
 @pytest.fixture(autouse=True)
@@ -49,8 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.ci
 @pytest.mark.parametrize(
-    "words",
-    [*IMPORTS, *(pytest.param(words, marks=pytest.mark.ci) for words in LONG_IMPORTS)],
+    "words", [*IMPORTS, *(pytest.param(words, marks=pytest.mark.ci) for words in LONG_IMPORTS)]
 )
 def test_an_import_ends_in_a_command_that_works(words: str) -> None:
     machine = () if words.startswith("train") else MACHINE

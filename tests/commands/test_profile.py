@@ -33,10 +33,7 @@ def test_show_has_levels_and_algorithms(tmp_path: pathlib.Path) -> None:
     shown = call("show", str(path))
     assert (shown.exit_code, shown.stderr) == (0, "")
     page = " ".join(shown.stdout.split())
-    for words in (
-        "leaf: 32 nodes, uplinks 2:1",
-        "LL: 6.6 µs, 0.6 µs per",
-    ):
+    for words in ("leaf: 32 nodes, uplinks 2:1", "LL: 6.6 µs, 0.6 µs per"):
         assert words in page
     data = json.loads(call("show", str(path), "--format=json").stdout)["entries"]
     assert data["cluster.levels"]["value"][0]["nodes"] == 32

@@ -34,10 +34,7 @@ GROUPS: dict[str, tuple[list[str], set[str]]] = {
     ),
     "search": (["search gpt2_1_5b --gpus 1"], {"numba", "scipy"}),  # numba imports scipy if it can
     # pyarrow imports pandas if it can.
-    "sweep": (
-        ["sweep pipeline_bubble --workers 1 -o results"],
-        {"pyarrow", "pandas", "duckdb"},
-    ),
+    "sweep": (["sweep pipeline_bubble --workers 1 -o results"], {"pyarrow", "pandas", "duckdb"}),
 }
 # Run the groups one after another in one process, and print the imported modules after each.
 RUN_GROUPS = """

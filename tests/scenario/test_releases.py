@@ -177,10 +177,7 @@ def test_defaults_of_a_release_never_make_a_scenario_illegal(changes: dict[str, 
 
 @pytest.mark.parametrize(
     ("changes", "recipe"),
-    [
-        ({"precision.fp8_recipe": "blockwise"}, "blockwise"),
-        ({"precision.compute": "fp4"}, "nvfp4"),
-    ],
+    [({"precision.fp8_recipe": "blockwise"}, "blockwise"), ({"precision.compute": "fp4"}, "nvfp4")],
 )
 def test_circumstances_of_a_run(changes: dict[str, Any], recipe: str) -> None:
     found = qwen(BRIDGE).replace(changes).circumstances

@@ -166,11 +166,7 @@ def test_an_error_of_a_replaced_value_is_not_at_its_old_line() -> None:
             'E201 unknown key "paralelism" in the scenario',
             "did you mean parallelism? The keys of the scenario are name, description,",
         ),
-        (
-            {"batch": {"micro": 1}},
-            "E202 batch.global is missing",
-            "add global: 64 under batch",
-        ),
+        ({"batch": {"micro": 1}}, "E202 batch.global is missing", "add global: 64 under batch"),
         (
             {"model.num_layers.x": 1},
             "E112 model.num_layers is the value 48, not a section",

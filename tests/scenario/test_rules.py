@@ -8,13 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.errors import InputError
-from simtrain.scenario import (
-    RULES,
-    Scenario,
-    check_cluster,
-    check_scenario,
-    load_scenario,
-)
+from simtrain.scenario import RULES, Scenario, check_cluster, check_scenario, load_scenario
 from simtrain.scenario.remedies import broken_codes
 from simtrain.schedules import OrderOptions, build, most_outstanding
 from tests.helpers.scenario_texts import MINIMAL, fixes_of, scenario_of

@@ -396,7 +396,7 @@ def test_less_fused_stacks_are_slower() -> None:
 @pytest.mark.parametrize(
     ("text", "code", "excerpt"),
     [
-        ("software: deepspeed_2021\n", "E206", 'there is no software stack named "deepspeed_2021"'),
+        ("software: deepspeed_2019\n", "E206", 'there is no software stack named "deepspeed_2019"'),
         ("software: {stack: megatron_core, fused_norm: true}\n", "E201", "fused_norm"),
         ("software: {host_issue: -1 us}\n", "E206", "must not be negative"),
         ("software: {fused_softmax: 1}\n", "E203", "software.fused_softmax"),

@@ -14,16 +14,7 @@ from simtrain.workload.blocks.router import RandomChoice, expected_places
 from simtrain.workload.chunk import parameters
 from simtrain.workload.ops import Op
 from simtrain.workload.work import CollectiveKind, Elementwise, Gemm, GroupedGemm, KernelFamily
-from tests.helpers.expert_models import (
-    EXPERTS,
-    FFN,
-    HIDDEN,
-    TOKENS,
-    TOP_K,
-    layer,
-    moe,
-    sent,
-)
+from tests.helpers.expert_models import EXPERTS, FFN, HIDDEN, TOKENS, TOP_K, layer, moe, sent
 from tests.helpers.toys import a100, plan_of, scenario_with
 
 PUBLISHED = {
@@ -79,11 +70,7 @@ def test_parameters_of_deepseek_v3_by_hand() -> None:
 
 # ------------------------------------------------------------------------------- layers by hand
 
-A2A, AG, RS = (
-    CollectiveKind.ALL_TO_ALL,
-    CollectiveKind.ALL_GATHER,
-    CollectiveKind.REDUCE_SCATTER,
-)
+A2A, AG, RS = (CollectiveKind.ALL_TO_ALL, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
 
 
 def test_tokens_go_to_their_experts_and_come_back() -> None:

@@ -6,18 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.durations.model import (
-    AttentionMachine,
-    attention_seconds,
-    narrow_head_slowdown,
-)
+from simtrain.durations.model import AttentionMachine, attention_seconds, narrow_head_slowdown
 from simtrain.scenario import Scenario
 from simtrain.workload.ops import Op
 from simtrain.workload.work import FusedAttention
-from tests.helpers.toys import (
-    layer_ops,
-    scenario_with,
-)
+from tests.helpers.toys import layer_ops, scenario_with
 
 FUSED = {"attention_backend": "fused"}
 

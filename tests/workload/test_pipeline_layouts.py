@@ -15,14 +15,7 @@ from simtrain.studies.search.bounds import Bounds
 from simtrain.workload.chunk import whole_parameters
 from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective, Elementwise
-from tests.helpers.toys import (
-    a100,
-    machine_of,
-    plan_of,
-    run,
-    scenario_with,
-    small,
-)
+from tests.helpers.toys import a100, machine_of, plan_of, run, scenario_with, small
 
 
 @pytest.mark.parametrize(

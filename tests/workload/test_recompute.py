@@ -13,11 +13,7 @@ from simtrain.durations.collectives import total_wire_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import IterationSeconds
 from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.schedules import (
-    most_outstanding,
-    one_f_one_b,
-    save_all_actions,
-)
+from simtrain.schedules import most_outstanding, one_f_one_b, save_all_actions
 from simtrain.workload.chunk import chunk_of
 from simtrain.workload.model_ends import FinalNorm
 from simtrain.workload.ops import Op, Phase, total_flops

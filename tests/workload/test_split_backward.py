@@ -20,12 +20,7 @@ SCENARIOS = st.one_of(
     st.builds(
         small,
         recompute=st.sampled_from(
-            [
-                "none",
-                "selective",
-                "full",
-                {"strategy": "full", "num_layers": 2},
-            ]
+            ["none", "selective", "full", {"strategy": "full", "num_layers": 2}]
         ),
         attention_backend=st.sampled_from(["fused", "unfused"]),
     ),

@@ -20,12 +20,7 @@ from simtrain.workload.pass_record import PassRecord
 from simtrain.workload.passes import Pass, PassKind, PassOptions, record_pass
 from simtrain.workload.tape import Microbatch, Tape
 from simtrain.workload.work import Collective, CollectiveKind, Gemm, Work
-from tests.helpers.toys import (
-    chunk_with,
-    layer_scenarios,
-    pass_with,
-    small,
-)
+from tests.helpers.toys import chunk_with, layer_scenarios, pass_with, small
 
 ON = OverlapPolicy(userbuffers=True)
 

@@ -82,13 +82,8 @@ def model_states(
 ) -> ModelStates:
     """Return the model states of a rank under ZeRO and offload.
 
-    Args:
-        options: options of the optimizer step.
-        num_parameters: parameters of the rank before ZeRO.
-        num_expert: parameters that belong to experts.
-        num_fp8: parameters that are weights of fp8 products.
-        trained: parameters with gradients and optimizer states, and how many of them belong to
-            experts; all parameters by default.
+    `num_parameters` are those before ZeRO. `trained` are those with gradients and optimizer states,
+    and how many of them belong to experts; all parameters by default.
     """
     num_trained, trained_experts = trained or (num_parameters, num_expert)
 
@@ -186,12 +181,7 @@ def buffers_of(
 ) -> tuple[Buffers, Buffers]:
     """Return a rank's buffers during passes (at their peak) and during the optimizer step.
 
-    Args:
-        plan: the iteration.
-        parameters: parameters of the rank.
-        global_bytes: bytes that ops need of the global buffer.
-        chunks: numbers of its chunks among the different ones.
-        reads_fp8_both_ways: as the property of the hardware profile.
+    `global_bytes` are those that ops need of the global buffer.
     """
     options = plan.step_options
     gathered, bucket = _exchanged_bytes(plan, chunks)

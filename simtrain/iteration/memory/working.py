@@ -162,10 +162,7 @@ def replay(
 ) -> tuple[PassMemory, dict[int, Tensors]]:
     """Replay the ops of a pass; return its memory and the tensors at its end.
 
-    Args:
-        record: the pass.
-        live: tensors at its start.
-        counts_left: `saved_bytes` counts the tensors at the end instead of the start.
+    `live` are tensors at its start. With `counts_left`, `saved_bytes` counts those at the end.
     """
     saved, start_bytes = dict(live), sum(map(_total_bytes, live.values()))
     left_bytes, buffer_bytes = start_bytes, 0

@@ -119,6 +119,7 @@ class PassMachine:
         call_s: time of the host for a call of the framework, in addition to its launches.
         runs_ahead: the host does not wait for the GPU between passes.
         blocks: the host waits for each kernel and each collective that it launches.
+        slice_s: time in which the host copies a slice of a list.
     """
 
     seconds: Callable[[Work], float]
@@ -127,6 +128,7 @@ class PassMachine:
     call_s: float = 0.0
     runs_ahead: bool = False
     blocks: bool = False
+    slice_s: float = 0.0
     _of_segments: RecentCache[Segment, Floats] = field(
         default_factory=partial(RecentCache, _CACHED), repr=False, compare=False
     )
@@ -142,12 +144,14 @@ class PassMachine:
         num_calls = segment.launches.count(LaunchKind.CALL)
         launched = zip(segment.ops, segment.launches, strict=True)
         num_kernels = sum(op.num_kernels for op, how in launched if how is not LaunchKind.REPLAYED)
-        return num_kernels * self.launch_s + num_calls * self.call_s
+        slices_s = sum(op.num_slices for op in segment.ops) * self.slice_s
+        return num_kernels * self.launch_s + num_calls * self.call_s + slices_s
 
     def _compute_segment(self, segment: Segment) -> Floats:
         works, launches = [op.work for op in segment.ops], np.array(segment.launches, np.int8)
         num_kernels = np.array([op.num_kernels for op in segment.ops])
         launch_s = np.where(launches == LaunchKind.REPLAYED, 0.0, self.launch_s * num_kernels)
+        launch_s += self.slice_s * np.array([op.num_slices for op in segment.ops])
         call_s = np.where(launches == LaunchKind.CALL, self.call_s, 0.0)
         return np.array([[*map(self.seconds, works)], [*map(self.load, works)], launch_s, call_s])
 
@@ -186,9 +190,9 @@ def run_pass(record: RankRecord, machine: PassMachine, engine: Engine = "auto") 
     pass takes as long as the host or the GPU needs for it, whichever is longer. What the host needs
     in addition passes before the first op.
     """
-    if not (machine.call_s and machine.runs_ahead) or any(
-        len(_arrays(segment)[3]) for segment in record.segments
-    ):
+    waits = isinstance(record, PassRecord) and bool(record.synchronized)
+    waits = waits or any(len(_arrays(segment)[3]) for segment in record.segments)
+    if waits or not (machine.call_s and machine.runs_ahead):
         return simulate(pass_program(record, machine), engine)
     ahead = pass_program(record, machine, has_calls=False)
     timeline = simulate(ahead, engine)
@@ -254,6 +258,15 @@ def _arrays(segment: Segment) -> tuple[Ints, Ints, Ints, Ints]:
     )
 
 
+def _synchronizations(record: PassRecord, streams: Ints) -> Iterator[Ints]:
+    """Yield [waits, 2], ops before which the host waits, and the last one before on a stream."""
+    ops = np.arange(len(streams), dtype=np.int32)
+    firsts = np.array([record.starts[number] for number in record.synchronized], np.int32)
+    for stream in Stream:
+        last = np.maximum.accumulate(np.where(streams == stream, ops, -1))[firsts - 1]
+        yield np.stack([firsts, last], axis=1)[(firsts > 0) & (last >= 0)]
+
+
 def _host_waits(segment: Segment) -> Iterator[tuple[int, int]]:
     """Yield ops that need the host, and the op whose result it reads before it launches them."""
     informing: int | None = None
@@ -291,6 +304,7 @@ class _Issued:
         for pairs, column in ((waits, 2), (host_waits, 3)):
             num_waits = [len(_arrays(segment)[column]) for segment in record.segments]
             pairs += np.repeat(np.array(record.starts[:-1], np.int32), num_waits)[:, np.newaxis]
+        host_waits = np.concatenate([host_waits, *_synchronizations(record, streams)])
         joints = np.array([*record.joints()], np.int32).reshape(-1, 2)
         waiting, awaited = np.concatenate([waits, joints]).T
         of_one_pass, unled = np.zeros(len(streams), np.int8), np.zeros(len(streams), np.bool_)
@@ -367,7 +381,7 @@ def _layout(record: RankRecord) -> _Layout:
     if isinstance(record, MergedRecord):
         return _Layout((*map(_layout, record.records), record.order), record)
     segments, waits = tuple(map(_segment_layout, record.segments)), tuple(record.joints())
-    return _Layout((segments, waits, tuple(record.unled)), record)
+    return _Layout((segments, waits, tuple(record.unled), record.synchronized), record)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -114,7 +114,8 @@ class Machine:
         known = self._pass_machines.get(host)
         if known is None:
             seconds, load = self.model.seconds, self.model.device_load
-            known = PassMachine(seconds, host[0], load, *host[1:])
+            slice_s = self.profile.host.issue.value
+            known = PassMachine(seconds, host[0], load, *host[1:], slice_s=slice_s)
             self._pass_machines[host] = known
         return known
 

@@ -113,10 +113,7 @@ class Explained(PlainData):
 def explain_figure(result: Result, figure: FigureName, top: int = TOP) -> Explained:
     """Trace a figure of a result back to profile entries and their sources.
 
-    Args:
-        result: the result.
-        figure: one of its figures.
-        top: the most operators that are listed for each cause; the others are summed up.
+    Of each cause the `top` operators are listed; the others are summed up.
     """
     match figure:
         case "iteration_time":

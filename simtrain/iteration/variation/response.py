@@ -145,6 +145,7 @@ class Responses:
                 machine.call_s,
                 machine.runs_ahead,
                 machine.blocks,
+                machine.slice_s,
             )
             return run_pass(record, scaled, engine).makespan_s
 

@@ -49,12 +49,8 @@ def adapted_column(
 ) -> Tensor:
     """Record a column-parallel linear layer with at least one adapter.
 
-    Args:
-        tape, x, name, label: as for `column_linear`.
-        parts: columns of each part of the weight, by the name of its module in canonical LoRA.
-        lora: the adapters.
-        module: name of the module of the whole layer.
-        options: other arguments of `column_linear`.
+    `parts` are the columns of each part of the weight, by the name of its module in canonical LoRA;
+    `module` is that of the whole layer. Other arguments are those of `column_linear`.
     """
     batch, outputs = tape.microbatch, sum(parts.values())
     candidates = {module: outputs} if module in lora.modules else parts

@@ -33,16 +33,10 @@ from simtrain.workload.work import KernelFamily
 def softmax_of_scores(
     core: AttentionCore, scores: Tensor, read_bytes: int, backward_bytes: int, *, drops_out: bool
 ) -> Tensor:
-    """Record the softmax of all scores, and its dropout.
+    """Record the softmax of all scores (queries times keys), and its dropout.
 
-    A software stack without a fused kernel masks the scores first, with a mask of one byte per
-    score of a sequence.
-
-    Args:
-        core: the rank's heads.
-        scores: queries times keys.
-        read_bytes, backward_bytes: what the fused kernel reads, forward and backward.
-        drops_out: dropout on the probabilities.
+    The fused kernel reads `read_bytes` forward and `backward_bytes` backward. A software stack
+    without it masks the scores first, with a mask of one byte per score of a sequence.
     """
     tape, size = core.tape, scores.num_bytes
     y = tape.tensor("softmax output", scores.rows, scores.width)
@@ -168,21 +162,15 @@ def attention(
     rope: bool = False,
     window: int | None = None,
 ) -> Tensor:
-    """Record causal self-attention of this rank's heads.
+    """Record causal self-attention of this rank's heads; return its output, as wide as the queries.
 
     Args:
         qkv: all tokens; queries, keys and values side by side in one tensor, or three tensors.
-        head_size: channels of a head.
         num_groups: key heads and value heads on this rank; None for as many as query heads.
         fused: one kernel instead of five.
-        drops_out: dropout on the softmax.
         head_norm: the norm over the channels of each query head and key head; None without.
-        rope: rotary position embedding of queries and keys.
         window: tokens that a query attends to, itself included; None for all. The unfused kernels
             compute all scores in any case.
-
-    Returns:
-        The output, as wide as the queries.
     """
     parts = qkv if isinstance(qkv, tuple) else (qkv,)
     heads = sum(part.width for part in parts) // head_size
@@ -375,17 +363,12 @@ def latent_attention(
     drops_out: bool = True,
     window: int | None = None,
 ) -> Tensor:
-    """Record causal latent attention of this rank's heads.
+    """Record causal latent attention of this rank's heads; return their output for all tokens.
 
     Args:
         x: this rank's tokens, of whole width.
         num_heads: heads of all ranks.
-        sizes: ranks of the latents, and channels of a head.
         latent_norm: the norm over each latent, or None.
-        fused, drops_out, window: as in `attention`.
-
-    Returns:
-        The output of this rank's heads, for all tokens.
     """
     query_size, kv_rank = sizes.query_size, sizes.kv_lora_rank
     query_latent = x

@@ -160,15 +160,8 @@ def ring_attention(
     outputs of all steps are summed, weighted by their log-sum-exp. Backward, blocks are sent in the
     other direction with their gradients, to which every rank adds. The rank's own keys come last.
 
-    Args:
-        core: the rank's heads.
-        group: the ranks of the ring.
-        inputs: queries and keys, and values.
-        saves_output: the backward pass reads the saved output; otherwise it receives the output
-            with its gradient.
-
-    Returns:
-        The output.
+    `inputs` are queries and keys, and values. Unless it `saves_output`, the backward pass receives
+    the output with its gradient.
     """
     output, log_sum_exp = core.output(), core.log_sum_exp()
     saved = (*inputs, log_sum_exp, output) if saves_output else (*inputs, log_sum_exp)
@@ -425,16 +418,9 @@ Attend = Callable[[AttentionCore, tuple[Tensor, ...], Tensor], Tensor]
 def context_attention(
     core: AttentionCore, context: Context, inputs: tuple[Tensor, ...], attend: Attend
 ) -> Tensor:
-    """Record attention under context parallelism.
+    """Record attention of queries and keys, and values, under context parallelism.
 
-    Args:
-        core: the rank's heads, before ranks exchange tokens for heads.
-        context: the ranks.
-        inputs: queries and keys, and values.
-        attend: records a fused kernel.
-
-    Returns:
-        The output of the rank's tokens.
+    `core` has the rank's heads before ranks exchange tokens for heads.
 
     Raises:
         InputError: attention has a window, and ranks exchange keys (E508).

@@ -304,18 +304,11 @@ Record = Callable[[], tuple[Tensor, ...]]
 def overlap_exchange(
     tape: Tape, exchange: Record, compute: Record, name: str
 ) -> tuple[Tensor, ...]:
-    """Record an exchange and kernels that do not depend on it, as one node.
+    """Record an exchange and kernels that do not depend on it, as one node; return both outputs.
 
     In each direction, the collectives are launched, the kernels run, and the next op waits for the
-    collectives. They overlap if the overlap policy makes the collectives asynchronous.
-
-    Args:
-        exchange: records only collectives, with one input each.
-        compute: records a chain of nodes, each of which reads the output of the previous one.
-        name: name of the node.
-
-    Returns:
-        The outputs of the exchange, then the outputs of the chain.
+    collectives. They overlap if the overlap policy makes the collectives asynchronous. `exchange`
+    records only collectives, with one input each, and `compute` a chain of nodes.
     """
     with tape.new_nodes() as exchanges:
         exchanged = exchange()
@@ -361,20 +354,15 @@ def permute(
     row_bytes: int | None = None,
     needs_host: bool = False,
 ) -> tuple[Routed, Tensor]:
-    """Copy each token once for each of its experts, sorted by expert.
+    """Copy each token once for each of its experts, sorted by expert; return copies and order.
 
     Args:
-        x: tokens.
-        probabilities: of their experts.
         saved: what the gradient of the permuted probabilities reads (`masked_select` of the
             probabilities by the token map).
         rows: number of copies.
         before: ops that find the number of copies.
         row_bytes: bytes of a row, if it is not in the type of `x` (fp8).
         needs_host: the host needs this number before it launches the kernels.
-
-    Returns:
-        The copies with their probabilities, and the order of the copies, which is saved.
     """
     y = tape.tensor("permuted tokens", rows, x.width)
     weights = tape.tensor("permuted probabilities", rows, 1, probabilities.element_bytes)

@@ -388,24 +388,19 @@ def column_linear(
     has_userbuffers: bool = True,
     input_of: Microbatch | None = None,
 ) -> Tensor:
-    """Record a column-parallel linear layer: the weight is split by columns over the ranks.
+    """Record a column-parallel linear layer; return all tokens, outputs / t wide.
 
     Args:
         x: this rank's tokens, of whole width.
         outputs: columns of the whole weight, a multiple of t (else E507).
         name: name of its products.
         label: name of the collectives f and g; `name` by default.
-        bias: whether it has a bias.
         skip_bias_add: the next kernel adds the bias, as with Megatron-LM's argument.
-        output_name: name of the output.
         tied: name of the weight if another block shares it.
         holds_weight: whether to record the weight as a parameter.
         in_fp8: whether its products are in fp8 if linear layers are.
         has_userbuffers: whether it uses userbuffers if linear layers do.
         input_of: how ranks divide its input; as the tape's microbatch by default.
-
-    Returns:
-        All tokens, outputs / t wide.
     """
     batch, num_ranks = input_of or tape.microbatch, tape.microbatch.tensor.num_ranks
     _check_outputs(outputs, num_ranks, name)
@@ -421,20 +416,16 @@ def column_linear(
 def column_linears(
     tape: Tape, x: Tensor, outputs: dict[str, int], label: str, *, biases: dict[str, bool]
 ) -> tuple[Tensor, ...]:
-    """Record column-parallel linear layers of one input, each with products of its own.
+    """Record column-parallel linear layers of one input; each returns all tokens, outputs / t wide.
 
     Their input is gathered once, by a collective that nothing hides, and all of them save the
     gathered input. Source: torchtitan's `PrepareModuleInput` before wq, wk, wv and before w1, w3.
 
     Args:
         x: this rank's tokens, of whole width.
-        outputs: columns of each whole weight by the name of its products, multiples of t (else
-            E507).
+        outputs: columns of each whole weight by the name of its products, multiples of t (E507).
         label: name of the collectives f and g.
         biases: by the name of the products, whether the layer adds a bias.
-
-    Returns:
-        All tokens for each layer, outputs / t wide.
     """
     batch, num_ranks = tape.microbatch, tape.microbatch.tensor.num_ranks
     whole = _replicated(tape, x, label)

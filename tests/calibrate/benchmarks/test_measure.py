@@ -15,13 +15,7 @@ from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import BenchmarkPart
 from calibrate.benchmarks.timing import Timer, summary
 from calibrate.records.file import RecordFile, identity, read_records
-from calibrate.records.schema import (
-    FILE_NAME,
-    AttentionRecord,
-    GemmRecord,
-    LayerRecord,
-    Timing,
-)
+from calibrate.records.schema import FILE_NAME, AttentionRecord, GemmRecord, LayerRecord, Timing
 from simtrain.errors import InputError
 from tests.helpers.measure_tiny import TINY
 

@@ -5,12 +5,7 @@ from itertools import product
 import pytest
 
 from calibrate.fit.attention import training_attention
-from calibrate.fit.figures import (
-    HeadSizes,
-    OtherAttention,
-    TrainingAttentionFigures,
-    TrainingRates,
-)
+from calibrate.fit.figures import HeadSizes, OtherAttention, TrainingAttentionFigures, TrainingRates
 from calibrate.fit.from_records import fit_measurements
 from calibrate.fit.result import Fit
 from calibrate.records.schema import AttentionRecord, Measurement

@@ -8,11 +8,7 @@ from calibrate.fit.doubts import far_off
 from calibrate.fit.from_records import fit_measurements
 from calibrate.fit.links import fit_slowdown
 from calibrate.fit.result import Fit
-from calibrate.records.schema import (
-    HostRecord,
-    Measurement,
-    OverlapRecord,
-)
+from calibrate.records.schema import HostRecord, Measurement, OverlapRecord
 from simtrain.base.accuracy import ErrorTable
 from tests.helpers.measured_records import header, took, unproductive
 

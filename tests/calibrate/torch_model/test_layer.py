@@ -64,12 +64,7 @@ The paper ignores two of them: a layer norm's mean and reciprocal deviation, one
 
 
 def shape(
-    tensor: int,
-    *,
-    sequence: bool = False,
-    heads: int = 4,
-    batch: int = 2,
-    fused: bool = False,
+    tensor: int, *, sequence: bool = False, heads: int = 4, batch: int = 2, fused: bool = False
 ) -> LayerShape:
     return LayerShape(
         seq_length=16,

@@ -25,11 +25,7 @@ from tests.helpers.training_ranks import (
 pytestmark = pytest.mark.slow
 
 torch.set_num_threads(1)
-SPLITS = [
-    {"pipeline": 2},
-    {"tensor": 2},
-    {"tensor": 2, "sequence_parallel": True},
-]
+SPLITS = [{"pipeline": 2}, {"tensor": 2}, {"tensor": 2, "sequence_parallel": True}]
 TWO_RANKS = (
     [
         scenario(tied=tied, recompute=recompute, **split)

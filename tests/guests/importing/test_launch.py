@@ -80,11 +80,7 @@ SOURCES = {
     ),
     "torchtitan": ("job.toml", '[model]\nname = "llama3"\nflavor = "8B"\n'),
 }
-READERS = {
-    "megatron": import_megatron,
-    "hf": import_hugging_face,
-    "torchtitan": import_torchtitan,
-}
+READERS = {"megatron": import_megatron, "hf": import_hugging_face, "torchtitan": import_torchtitan}
 
 
 @pytest.mark.parametrize("kind", SOURCES)

@@ -12,12 +12,7 @@ from simtrain.guests.importing.shell.expansion import Argument
 from simtrain.guests.importing.shell.script_reader import read_script
 from simtrain.guests.importing.shell.syntax import Lines
 from tests.helpers.imported import BASE, GPT, LLAMA, import_megatron, written
-from tests.helpers.shell_scripts import (
-    agrees,
-    arguments_in_bash,
-    drawn_script,
-    ordinary_script,
-)
+from tests.helpers.shell_scripts import agrees, arguments_in_bash, drawn_script, ordinary_script
 
 QUOTES = r"""
 A="two words" B='$A' C=plain
@@ -172,9 +167,7 @@ def test_an_unknown_value_names_the_log_and_its_place(line: str, place: str) -> 
 
 
 # Neither the launch nor its arguments are known, and no variable is imported in their place.
-LAUNCHES = {
-    "run() { torchrun $X; }\nrun": r"arguments of torchrun are not known: \$X",
-}
+LAUNCHES = {"run() { torchrun $X; }\nrun": r"arguments of torchrun are not known: \$X"}
 
 
 @pytest.mark.parametrize("launch", LAUNCHES)

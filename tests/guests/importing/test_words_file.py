@@ -11,10 +11,7 @@ from simtrain.guests.importing.table import WordTable
 from simtrain.guests.importing.torchtitan.reader import TABLE as TORCHTITAN
 from simtrain.scenario import Scenario
 
-TABLES = [
-    *(MEGATRON, TORCHTITAN, DEEPSPEED, BRIDGE),
-    *map(table_of, FAMILIES.values()),
-]
+TABLES = [*(MEGATRON, TORCHTITAN, DEEPSPEED, BRIDGE), *map(table_of, FAMILIES.values())]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.source)

@@ -102,10 +102,7 @@ BOMBS: dict[str, dict[str, Any] | str] = {
     "waits, more than 2000000": {
         "forward": [{"ops": [add()]}, {"count": 400_000, "ops": [add(waits=[1] * 20_000)]}]
     },
-    "ranks of groups, more than 1048576": {
-        "gpus": 1 << 20,
-        "groups": [[*range(1 << 16)]] * 17,
-    },
+    "ranks of groups, more than 1048576": {"gpus": 1 << 20, "groups": [[*range(1 << 16)]] * 17},
     "bytes at aten.add, more than 2^50": {
         "forward": [{"count": 20_000, "ops": [add(makes_bytes=2**50)]}]
     },

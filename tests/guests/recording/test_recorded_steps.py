@@ -17,11 +17,7 @@ from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.work import Collective, FusedAttention, Gemm
 from tests.helpers import torch_programs as programs
-from tests.helpers.real_processes import (
-    real_collectives,
-    recorded_collectives,
-    run_processes,
-)
+from tests.helpers.real_processes import real_collectives, recorded_collectives, run_processes
 from tests.helpers.recorded_programs import scenario_of, works
 
 pytestmark = [

@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 from simtrain.engine import simulate
 from simtrain.iteration.report.result import Result
 from simtrain.scenario.check import load_scenario
-from simtrain.schedules import (
-    Action,
-    Schedule,
-    build,
-    most_outstanding,
-    time_slots,
-)
+from simtrain.schedules import Action, Schedule, build, most_outstanding, time_slots
 from simtrain.studies.simulation import simulate as simulate_scenario
 from tests.helpers.pipelines import PipelineSeconds, pipeline_program
 

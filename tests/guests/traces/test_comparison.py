@@ -25,9 +25,7 @@ from tests.helpers.kineto import kernel, launched, step, write
 from tests.helpers.toys import small
 from tests.helpers.traced_kernels import TRACED
 
-CASES: dict[str, Scenario] = TRACED | {
-    "host": small({"sequence_parallel": True}),
-}
+CASES: dict[str, Scenario] = TRACED | {"host": small({"sequence_parallel": True})}
 
 
 def compared(result: Result, *files: pathlib.Path) -> TraceComparison:

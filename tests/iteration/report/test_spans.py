@@ -2,11 +2,7 @@
 
 import numpy as np
 
-from simtrain.iteration.report.spans import (
-    ACTIVITIES,
-    Activity,
-    StageStream,
-)
+from simtrain.iteration.report.spans import ACTIVITIES, Activity, StageStream
 from simtrain.render.timeline_lanes import BUCKETS, MARKS, lanes_of
 from simtrain.scenario import load_scenario
 from tests.helpers.toys import run, small
