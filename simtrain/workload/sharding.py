@@ -19,7 +19,7 @@ parameters are copied out of the gathered buffer (`foreach_all_gather_copy_out`)
 into the buffer that is reduced (`foreach_reduce`). NCCL averages. The reduced shard is added on the
 stream of reductions.
 
-DeepSpeed of 2021 (release 0.3.15, partition_parameters.py and stage3.py) gathers and reduces each
+DeepSpeed of 2021 (partition_parameters.py and stage3.py of that spring) gathers and reduces each
 tensor by itself. ProcessGroupNCCL.cpp copies the slices of all ranks one by one, in a loop of the
 host. Before a submodule runs, the host waits for its parameters and so for the GPU. Tensors are
 gathered again after a recompute, if many others are used in between, and small ones stay.
