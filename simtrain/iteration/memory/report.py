@@ -291,7 +291,9 @@ def memory_report(
     if plan.recorded:
         return recorded_report(plan, plan.recorded, profile, iteration)
     replay = MemoryReplay.of(plan)
-    ranks, fullest = _stage_ranks(plan, profile, replay), replay.fullest_moments()
+    chunks, fullest = replay.moments.chunks, replay.fullest_moments()
+    of_chunks = {each: _StageRank.of(plan, profile, replay, each) for each in {*chunks}}
+    ranks = [of_chunks[each] for each in chunks]
     places = replay.moments.places[fullest]
     actions = map(plan.schedule.cell_at, places.tolist())
     actions_s: Sequence[float | None] = [None] * len(fullest)
@@ -311,7 +313,9 @@ def peak_bytes(plan: Plan, profile: HardwareProfile) -> int:
     if plan.recorded:
         return memory_report(plan, profile).fullest.peak_bytes
     replay = MemoryReplay.of(plan)
-    ranks = zip(_stage_ranks(plan, profile, replay), replay.stage_peaks, strict=True)
+    # Of stages with equal chunks, `dict` keeps the last one, with the highest peak.
+    highest = dict(sorted(zip(replay.moments.chunks, replay.stage_peaks, strict=True)))
+    ranks = [(_StageRank.of(plan, profile, replay, each), highest[each]) for each in highest]
     return max(max(rank.pass_bytes(peak), rank.step_bytes) for rank, peak in ranks)
 
 
@@ -421,13 +425,6 @@ class _StageRank:
         tensors = states.total_bytes + activations + sum(named.values())
         allocator = allocator_bytes(self.profile, tensors)
         return StageMemory(stage, states, activations, named, allocator, *peak)
-
-
-def _stage_ranks(plan: Plan, profile: HardwareProfile, replay: MemoryReplay) -> list[_StageRank]:
-    """Return the rank of each stage; those of stages with equal chunks are equal."""
-    chunks = replay.moments.chunks
-    ranks = {each: _StageRank.of(plan, profile, replay, each) for each in dict.fromkeys(chunks)}
-    return [ranks[each] for each in chunks]
 
 
 def allocator_bytes(profile: HardwareProfile, tensor_bytes: int) -> int:

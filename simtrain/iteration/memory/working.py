@@ -456,10 +456,12 @@ class MemoryReplay:
             more.append(memory.saved_bytes - apart)
         beyond = [memory.extra_bytes for memory in memories]
         # Sums above 64 bits use Python integers, which are exact and slow.
-        largest = max(flow_bytes) * int(moments.held.sum(axis=1).max()) + max(beyond)
+        largest = max(flow_bytes) * len(moments.moment_of) + max(beyond)
         kind: Any = np.int64 if largest < np.iinfo(np.int64).max else object
         sizes = np.array(flow_bytes, kind)
-        running = moments.held.astype(kind) @ sizes + np.array(more, kind)[moments.work_of]
+        running = (
+            moments.held.astype(kind, copy=False) @ sizes + np.array(more, kind)[moments.work_of]
+        )
         peak = running + np.array(beyond, kind)[moments.work_of]
         return cls(moments, passes, (*memories,), sizes, running, peak)
 

@@ -233,6 +233,6 @@ class IterationTimeline:
         """
         return find_idle_seconds(self.timeline, *self.tasks.waits, self.seconds.machine.engine)
 
-    @property
+    @cached_property
     def time_s(self) -> float:
         return self.timeline.makespan_s
