@@ -21,7 +21,7 @@ BUDGET = {
     "workload": 9538,
     "durations": 983,
     "engine": 1097,
-    "iteration": 6882,
+    "iteration": 6881,
     "studies": 6927,
     "views": 2727,
     "render": 3957,
