@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from simtrain.base.registered import imported, register
 from simtrain.base.version import VERSION as __version__  # noqa: F401 (`__all__` lists it)
 
-# For type checkers and editors; `_HOMES` says the same to Python.
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for editors; `_HOMES` says the same to Python
     from simtrain.base.resources import list_profiles as profiles  # noqa: F401 (see `_HOMES`)
     from simtrain.base.resources import list_scenarios as scenarios  # noqa: F401
     from simtrain.errors import DoesNotFitError as DoesNotFitError
@@ -69,6 +68,7 @@ register(
         "result_table": "simtrain.views.result.breakdown_table",
         "result_json": "simtrain.studies.variation.result_json",
         "load_imported": "simtrain.guests.importing.loading.load_imported",
+        "read_runs": "simtrain.guests.importing.runs.read_runs",
         "draw": "simtrain.studies.variation.draw",
         "answer_view": "simtrain.views.answer.answer_view",
     }

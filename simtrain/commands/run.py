@@ -53,6 +53,7 @@ def run(
     out: Annotated[Path | None, Option("-o", "--output", help=OUT_HELP)] = None,
     stages: Annotated[list[int] | None, Written(parse_numbers)] = None,
     window: Annotated[tuple[float, float] | None, Written(parse_window_s)] = None,
+    measured: list[str] | None = None,
     draws: int | None = None,
     seed: int | None = None,
     *,
@@ -61,30 +62,25 @@ def run(
     """Simulate one training iteration: its time, where the time goes, and memory per GPU.
 
     Args:
-        show: show this instead: the memory of each stage by component; the ops of a stage; the
-            sources of the iteration time, or of mfu, hfu or peak_memory; the order of the schedule;
-            or what decides each setting.
+        show: show this instead: memory of each stage by component; ops of a stage; sources of the
+            time, or of mfu, hfu or peak_memory; order of the schedule; what decides each setting.
         stages: stages of a picture, such as 0,1,63, or the stage of --show ops.
         window: time that a picture or the kernels of a trace cover, such as 0s:2s or 500ms:1s.
-        draws: iterations to draw with what the scenario's section variation says. Default: 100 if a
-            field of the section is set, otherwise none.
+        measured: runs of yours, which anchor the interval by their likeness: a table (CSV), a log,
+            or a scenario and its time, such as "train.sbatch=10.5 s". May be repeated.
+        draws: iterations to draw with what the scenario's section variation says: a distribution
+            and its reasons. Default: 100 if a field of the section is set, otherwise none.
         seed: seed of the random numbers: a whole number from 0 on. Default: 0.
 
     If the scenario does not fit, exits with 3 and names the fastest single change that fits; a
     file of -o is written anyway.
 
-    --show ops prints each op's count, shape, FLOPs, bytes, seconds, bottleneck and profile entry;
-    its rows add up to the breakdown. --show sources prints what a figure is computed from, down to
-    entries of the hardware profile. --show schedule prints a row per stage and a column per slot:
-    2F0 is the forward pass of microbatch 0 on virtual stage 2; --format csv has all passes as in
-    PyTorch's pipelining.
-
-    With --draws, the iteration is drawn many times with what varies (section variation): the answer
-    is a distribution and its reasons.
+    --show ops prints each op's count, shape, FLOPs, bytes, seconds, bottleneck and profile entry.
+    --show sources prints what a figure is computed from, down to the hardware profile. --show
+    schedule prints a row per stage and a column per slot: 2F0 is the forward pass of microbatch 0
+    on virtual stage 2; --format csv has all passes as in PyTorch's pipelining.
 
     Example: simtrain run table5_175b_present --set parallelism.interleave=1
-
-    Example: simtrain run table5_175b_present -o report.html
 
     Example: simtrain run table5_175b_present -o trace.json.gz --window 0s:1s
     """
@@ -99,14 +95,22 @@ def run(
         refuse(is_drawn, f"has no effect with --show {show}")
     elif is_page:
         refuse({"--draws": draws is not None}, "has no effect on a page", "set section variation")
+    if is_page:
+        refuse({"--measured": measured}, "has no effect on a page")
     if show in ("schedule", "settings"):
-        refuse({"-o": out}, f"has no effect with --show {show}")
+        refuse({"-o": out, "--measured": measured}, f"has no effect with --show {show}")
         (_show_schedule if show == "schedule" else _show_settings)(question.load(), output)
         return
     write = _writer(question, out, show == "memory", stages, window) if out else None
     scenario = question.load()
     is_any_size = allow_oom or show in ("memory", *_FIGURES) or write is not None
     result = simulate_with_status(scenario, is_any_size)
+    if measured:
+        from simtrain.studies.anchors import anchored
+
+        result = anchored(
+            result, measured, lambda file: Question(file).load(), question.changes.overrides or ()
+        )
     if write:
         with status(f"writing {out}"):
             write(scenario, result)
@@ -265,9 +269,5 @@ def _show_result(
         from simtrain.studies.variation import VariedRun
 
         data = VariedRun(report, drawn)
-    show_answer(
-        output,
-        data,
-        lambda: result_view(result, [next_step], drawn),
-        result.scenario.cluster,
-    )
+    view = partial(result_view, result, [next_step], drawn)
+    show_answer(output, data, view, result.scenario.cluster)

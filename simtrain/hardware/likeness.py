@@ -36,6 +36,7 @@ from simtrain.hardware.evidence import (
     MeasuredRuns,
     RunKind,
     Traits,
+    traits_of,
     traits_of_runs,
     validated_on,
 )
@@ -68,15 +69,14 @@ def shape_of(scenario: Scenario, host_bound: float, mfu: float) -> RunShape:
 class OwnRun:
     """A run of one's own; `log_ratio` is ln(measured / simulated time)."""
 
-    cluster: str
+    machine: str
     software: str
     shape: RunShape
     log_ratio: float
 
     def is_of(self, kind: RunKind) -> bool:
-        """Whether it ran on the machine and the software of a kind."""
-        is_same = family_of(self.software) == family_of(kind.software)
-        return is_same and self.cluster == kind.cluster and not kind.is_changed
+        traits = traits_of(kind)
+        return (self.machine, family_of(self.software)) == (traits["machine"], traits["software"])
 
 
 def own_runs(runs: MeasuredRuns, cluster: str) -> list[OwnRun]:

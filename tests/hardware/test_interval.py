@@ -73,9 +73,7 @@ def test_own_runs_of_the_machine_and_stack_move_and_narrow_an_interval() -> None
     free, anchored = (interval_of(KIND, SHAPE, 1.0, anchors=own) for own in ([], [of_own]))
     assert math.log(anchored.expected_s) == pytest.approx(0.28, abs=0.02)
     assert anchored.basis == "your runs like this one took 32 % longer (1 run): expect 1.324 s"
-    near = OwnRun("h100_sxm", "nemo", SHAPE, math.log(free.expected_s))
-    assert width(interval_of(KIND, SHAPE, 1.0, anchors=[near])) < 0.7 * width(free)
-    for other in (replace(of_own, cluster="h200_sxm"), replace(of_own, software="eager")):
+    for other in (replace(of_own, machine="h200_sxm"), replace(of_own, software="eager")):
         assert interval_of(KIND, SHAPE, 1.0, anchors=[other]) == free
 
 
@@ -88,23 +86,13 @@ def test_runs_with_their_shapes_in_a_profiles_file_of_errors_are_ones_own(
     kind, far = replace(KIND, cluster=str(profile)), (*SHAPE[:3], 52.0, *SHAPE[4:])
     changed = interval_of(replace(KIND, is_changed=True), SHAPE, 1.0)
     assert interval_of(kind, SHAPE, 1.0) == changed
-    runs = "{runs: ours, errors: [-0.3, 0.2], software: %s, remark: none, source: us%s}"
     errors.parent.mkdir()
-
-    def interval(software: str, shapes: str, *own: OwnRun) -> Interval:
-        text = runs % (software, shapes)
-        errors.write_text(f"version: 2\nsummary: ours\nmeasured_runs: [{text}]\n", "utf-8")
-        return interval_of(kind, SHAPE, 1.0, anchors=own)
-
-    assert interval("nemo", "").basis.startswith("from 2 measured runs like this one, and others")
-    shapes = f", shapes: [{[*SHAPE]}, {[*far]}]"
-    stored = interval("nemo", shapes)
-    assert "(2 runs)" in stored.basis and stored.expected_s > 1.35
-    own = [
-        OwnRun(str(profile), "nemo", shape, -math.log1p(error))
-        for shape, error in ((SHAPE, -0.3), (far, 0.2))
-    ]
-    assert interval("eager", shapes, *own) == stored
+    ours = f", shapes: [{[*SHAPE]}, {[*far]}]"
+    for shapes, words in (("", "from 2 measured runs like"), (ours, "your runs like this one")):
+        runs = f"errors: [-0.3, 0.2], software: nemo, remark: none, source: us{shapes}"
+        text = f"version: 2\nsummary: ours\nmeasured_runs: [{{runs: ours, {runs}}}]\n"
+        errors.write_text(text, "utf-8")
+        assert interval_of(kind, SHAPE, 1.0).basis.startswith(words)
 
 
 def test_a_run_that_waits_for_its_host_takes_longer_and_has_a_wider_interval() -> None:

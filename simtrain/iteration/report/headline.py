@@ -34,6 +34,8 @@ def _time(time_s: float, interval: Interval) -> str:
     size = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}.get(unit, 1e-9)
     number = significant(time_s / size, 3)
     decimals = max(len(number.partition(".")[2]) - 1, 0)
-    low, high = (f"{end_s / size:.{decimals}f}" for end_s in (interval.p5_s, interval.p95_s))
+    times_s = interval.expected_s, interval.p5_s, interval.p95_s
+    expected, low, high = (f"{each_s / size:.{decimals}f}" for each_s in times_s)
     ends = "or more" if interval.is_lower_bound else f"{low}-{high}"
-    return f"{number} {unit} an iteration ({ends})"
+    expects = "" if interval.has(time_s) else f"expect {expected}, "
+    return f"{number} {unit} an iteration ({expects}{ends})"

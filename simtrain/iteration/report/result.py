@@ -46,8 +46,6 @@ from simtrain.scenario import Scenario
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The kind of runs that a scenario belongs to, and the evidence for its predicted time.
-
 
 def evidence_for(scenario: Scenario, profile: HardwareProfile) -> Evidence:
     """Return what predictions of a scenario rest on: its profile, and runs like it."""

@@ -1,0 +1,64 @@
+"""One's own measured runs, whose errors anchor the intervals of runs like them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from simtrain.base.registered import registered
+from simtrain.base.values import replace
+from simtrain.errors import InputError, Location
+from simtrain.hardware.evidence import traits_of
+from simtrain.hardware.likeness import OwnRun
+from simtrain.iteration.report.result import Result
+from simtrain.scenario import Scenario
+from simtrain.studies.validation import MeasuredRun, RunSettings, validate_runs
+from simtrain.units import UnitError, parse_seconds
+
+
+def anchored(
+    result: Result,
+    texts: Sequence[str],
+    load: Callable[[str], Scenario],
+    overrides: Sequence[str] = (),
+) -> Result:
+    """Return a result whose interval one's own runs anchor, by their likeness.
+
+    Args:
+        result: the result.
+        texts: tables of runs, logs, or files of scenarios with the time that they took, such as
+            "train.sbatch=10.5 s". Runs on other software count if they are of the same family.
+        load: loads the scenario of a file.
+        overrides: fields to set in the runs of tables and logs, those of `hardware` alone.
+
+    Raises:
+        InputError: a file cannot be read, a text has no time (E904), or no run can be simulated.
+    """
+    cluster, stack = result.scenario.cluster, result.scenario.software.stack
+    hardware = tuple(each for each in overrides if each.startswith("hardware."))
+    settings = RunSettings(cluster, None, hardware, stack)
+    runs: list[MeasuredRun] = []
+    for text in texts:
+        file, equals, time = text.rpartition("=")
+        if not equals:
+            runs += registered("read_runs")([Path(text)], settings)
+            continue
+        try:
+            time_s = parse_seconds(time)
+        except UnitError as error:
+            place = Location(f"--measured {text}")
+            raise InputError.of("E904", str(error), place, error.fix) from error
+        runs.append(MeasuredRun(file, "", file, 1, load(file), time_s))
+    rows = validate_runs(runs, cluster).rows
+    anchors = [
+        OwnRun(traits_of(row.kind)["machine"], row.kind.software, row.shape, -math.log1p(row.error))
+        for row in rows
+        if row.kind and row.shape and row.error is not None
+    ]
+    if not anchors:
+        reason = next((row.refusal for row in rows if row.refusal), "no run has a time")
+        fix = "correct it, or compare the runs first: simtrain validate"
+        place = Location(f"--measured {' '.join(texts)}")
+        raise InputError.of("E904", f"none of {len(rows)} runs counts: {reason}", place, fix)
+    return replace(result, anchors=anchors)
