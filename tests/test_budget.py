@@ -22,7 +22,7 @@ BUDGET = {
     "durations": 983,
     "engine": 1097,
     "iteration": 6881,
-    "studies": 6927,
+    "studies": 6991,
     "views": 2727,
     "render": 3957,
     "commands": 2822,
