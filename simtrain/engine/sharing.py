@@ -80,7 +80,7 @@ def find_slowdowns(links: LinkLoads, tasks: Sequence[int]) -> list[float]:
             if claimed > level:
                 level, fullest = claimed, number
         for place, task in enumerate(tasks):
-            stays = fullest < 0 and weight[task] == level
+            stays = weight[task] == level  # above all weights if a link is the fullest
             for j in range(load_starts[task], load_starts[task + 1]):
                 stays = stays or link[j] == fullest
             if slowdowns[place] == 0.0 and stays:

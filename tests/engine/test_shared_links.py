@@ -61,14 +61,6 @@ def test_speeds_are_proportional_to_weights() -> None:
 # Bertsekas and Gallager, "Data Networks", Section 6.5.2.
 
 
-@pytest.mark.parametrize("number", [1, 2, 5])
-def test_a_long_flow_and_a_short_one_on_each_link(number: int) -> None:
-    links = [Link(f"link {i}", 1.0) for i in range(number)]
-    short = [transfer(f"short {i}", 1.0, 1.0, link) for i, link in enumerate(links)]
-    long = transfer("long", 1.0, 1.0, *links)
-    assert rates(long, *short) == pytest.approx([0.5] * (number + 1), rel=1e-15)
-
-
 def test_the_bottlenecks_of_figure_6_12() -> None:
     # All capacities are 1. Link (2,3) carries sessions 2, 3 and 5, which get a third each. Link
     # (3,5) carries 1 and 5, so 1 gets the two thirds that 5 leaves. Link (4,5) carries only 4.

@@ -128,8 +128,14 @@ def test_a_row_without_a_layout_has_the_error_of_its_search() -> None:
     assert (rows[1].status, rows[1].problems[0]["code"]) == ("does not fit", "E830")
     assert (rows[7].status, rows[7].problems[0]["code"]) == ("illegal", "E831")
     assert rows[8].status == "found"
-    with pytest.raises(DoesNotFitError, match=r"E847 .*: 1 does not fit, 1 illegal"):
-        plan_of(large, CLUSTERS[:1], (1, 7))
+    for settings, illegal, fix in (
+        ({}, "illegal", "plan with more GPUs"),
+        ({"seconds": 1e-9}, "not searched", "increase --seconds, or plan with"),
+        ({"interrupted": interrupt_at_call(1)}, "not searched", "let it search for longer, or"),
+    ):
+        with pytest.raises(DoesNotFitError, match=rf"E847 .*: 1 does not fit, 1 {illegal}") as none:
+            plan_of(large, CLUSTERS[:1], (1, 7), **settings)
+        assert none.value.problems[0].fix.startswith(fix)
     with pytest.raises(InputError, match=r"E847 .*: 1 illegal") as caught:
         plan_of(large, CLUSTERS[:1], (7,))
     assert caught.value.exit_code == 2

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from simtrain.engine import simulate
-from simtrain.iteration.memory.working import makes_gradients, memory_with_exchanges
+from simtrain.iteration.memory.working import makes_gradients, memory_with_exchanges, pass_memory
 from simtrain.iteration.programs.pass_tasks import pass_program
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action
@@ -141,9 +141,13 @@ def test_gradients_exist_for_passes_only_if_microbatches_add_to_them() -> None:
         plan_of(one.replace({"batch.global": number * 4 * one.batch.micro})) for number in (1, 3)
     )
     assert makes_gradients(single) and not makes_gradients(several)
-    memories = [
-        memory_with_exchanges(pass_of(plan, Action(0, "B", 0))) for plan in (single, several)
-    ]
+    passes = [pass_of(plan, Action(0, "B", 0)) for plan in (single, several)]
+    memories = [*map(memory_with_exchanges, passes)]
+    for pass_, memory in zip(passes, memories, strict=True):
+        rest_bytes = pass_memory(pass_).saved_bytes + pass_memory(pass_).extra_bytes
+        peak_bytes = memory.saved_bytes + memory.extra_bytes
+        exchanged_bytes = memory.gathered_bytes + memory.bucket_bytes + memory.gradients_bytes
+        assert rest_bytes < peak_bytes <= rest_bytes + exchanged_bytes
     assert memories[1].gradients_bytes == 0
     # At the end, with the root's gradients and their buffer, all layers are reduced.
     shard = 4 * (8 * layer_parameters(one) // 4)
@@ -155,6 +159,8 @@ def test_the_loss_is_computed_without_the_roots_parameters() -> None:
     vocabulary = {"model.vocab_size": 102_400, "batch.micro": 8, "batch.global": 32}
     one = titan(overlap={"data_parallel": True}).replace(vocabulary)
     for kind in "FB":
-        memory = memory_with_exchanges(pass_of(plan_of(one), Action(0, kind, 0)))
+        pass_ = pass_of(plan_of(one), Action(0, kind, 0))
+        memory = memory_with_exchanges(pass_)
+        assert memory.extra_bytes == pass_memory(pass_).extra_bytes
         assert "logits" in memory.op or "cross entropy" in memory.op
         assert (memory.gathered_bytes, memory.bucket_bytes, memory.gradients_bytes) == (0, 0, 0)

@@ -6,10 +6,12 @@ import pytest
 import simtrain
 from simtrain.engine.replicas import ReplicaProgram, run_replicas
 from simtrain.hardware.load import load_profile
+from simtrain.iteration.programs.parts import SynchronizationPart, TransferPart
 from simtrain.iteration.variation.draw import RankLayout, RankPosition
 from simtrain.iteration.variation.drawn import DrawnIteration, effective_durations, sources_of
 from simtrain.iteration.variation.response import CAUSES, Response, Responses
 from simtrain.scenario import Scenario
+from simtrain.workload.work import Collective, HostWork
 
 EXPERTS = {"parallelism.data": 16, "batch.global": 256}
 
@@ -98,12 +100,34 @@ def test_durations_are_1_at_1_grow_and_are_near_the_engine_between_its_points(na
         for cause in CAUSES:
             response = few.of(part, cause)
             assert response.ratios[1] == 1.0
+            works = [op.work for op in few.ops_of(part)]
+            kernels = [work for work in works if not isinstance(work, Collective | HostWork)]
+            sent = [work for work in works if isinstance(work, Collective)]
+            network = [work for work in sent if not work.group.inside_one_node]
+            takes = {"kernels": kernels, "collectives": sent, "network": network}
+            assert takes[cause] or response.is_constant
             assert list(response.ratios) == sorted(response.ratios)
             exact = more.of(part, cause)
             interpolated = response.at(np.array(exact.factors))
             assert interpolated == pytest.approx(np.array(exact.ratios), rel=0.02)
             # A convex function is at most its chords.
             assert (interpolated >= np.array(exact.ratios) - 1e-6).all()
+
+
+def test_a_transfer_follows_collectives_and_the_network_that_it_crosses() -> None:
+    factors = (0.5, 1.0, 2.0)
+    responses = Responses(
+        simtrain.run(simtrain.load_scenario("table5_22b_present")).seconds,
+        dict.fromkeys(CAUSES, factors),
+    )
+    for part, follows in (
+        (TransferPart(1, 0), {"collectives"}),
+        (TransferPart(1, 1), {"collectives", "network"}),
+        (SynchronizationPart(1), set()),
+    ):
+        ratios = {cause: responses.of(part, cause).ratios for cause in CAUSES}
+        constant = (1.0,) * 3
+        assert ratios == {cause: factors if cause in follows else constant for cause in CAUSES}
 
 
 def test_a_response_continues_beyond_its_last_point() -> None:
