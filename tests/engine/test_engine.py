@@ -86,14 +86,8 @@ def kernel(name: str, stream: str, duration_s: float) -> LinkedTask:
     return LinkedTask(name, stream, duration_s, loads=((DEVICE, 1.0),))
 
 
-def collective(name: str, stream: str, duration_s: float, load: float = 0.5) -> LinkedTask:
-    return LinkedTask(name, stream, duration_s, loads=((DEVICE, load),))
-
-
-def test_a_kernel_and_a_collective_slow_each_other_while_both_run() -> None:
-    # In 1.5 s both do 1 s of work. The collective has ended then; the kernel has 1 s left.
-    end = ends(kernel("gemm", "compute", 2.0), collective("reduce", "network", 1.0))
-    assert end == pytest.approx([2.5, 1.5], rel=1e-15)
+def collective(name: str, stream: str, duration_s: float) -> LinkedTask:
+    return LinkedTask(name, stream, duration_s, loads=((DEVICE, 0.5),))
 
 
 def test_loads_of_collectives_add_up() -> None:
@@ -105,33 +99,6 @@ def test_loads_of_collectives_add_up() -> None:
         collective("gather", "fabric", 2.0),
     )
     assert end == pytest.approx([6.5, 5.5, 4.0], rel=1e-15)
-
-
-@given(
-    durations_s=st.lists(st.floats(0.01, 3.0), min_size=1, max_size=5),
-    others=st.lists(st.tuples(st.floats(0.01, 3.0), st.booleans()), max_size=5),
-    load=st.floats(0.01, 2.0),
-)
-@settings(max_examples=100)
-def test_work_of_kernels_is_conserved_during_collectives(
-    durations_s: list[float], others: list[tuple[float, bool]], load: float
-) -> None:
-    """While a collective runs, a kernel proceeds at a speed of 1/(1 + load)."""
-    kernels = [kernel(f"v{i}", "v", duration_s) for i, duration_s in enumerate(durations_s)]
-    beside = [
-        LinkedTask(f"a{i}", "a", seconds, loads=((DEVICE, load),) if has_load else ())
-        for i, (seconds, has_load) in enumerate(others)
-    ]
-    tasks = [*kernels, *beside]
-    spans = [*map(run(*tasks).span, range(len(tasks)))]
-    slow = [span for span, task in zip(spans, tasks, strict=True) if task in beside and task.loads]
-    for span, duration_s in zip(spans, durations_s, strict=False):
-        side_by_side_s = math.fsum(
-            max(0.0, min(span.end_s, other.end_s) - max(span.start_s, other.start_s))
-            for other in slow
-        )
-        lost_s = side_by_side_s * (1 - 1 / (1 + load))
-        assert span.duration_s - lost_s == pytest.approx(duration_s, rel=1e-9)
 
 
 def test_a_deadlock_error_lists_all_waits() -> None:
