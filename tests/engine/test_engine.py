@@ -77,27 +77,15 @@ def test_the_critical_path_fills_the_makespan(tasks: list[LinkedTask]) -> None:
     assert ends[-1] == timeline.makespan_s
 
 
-# A kernel loads a device fully, a collective by half: together both run at 1/1.5 of full speed.
+def test_loads_of_a_kernel_and_collectives_add_up() -> None:
+    """A kernel loads a device fully, a collective by half.
 
-DEVICE = Link("device", 1.0)
-
-
-def kernel(name: str, stream: str, duration_s: float) -> LinkedTask:
-    return LinkedTask(name, stream, duration_s, loads=((DEVICE, 1.0),))
-
-
-def collective(name: str, stream: str, duration_s: float) -> LinkedTask:
-    return LinkedTask(name, stream, duration_s, loads=((DEVICE, 0.5),))
-
-
-def test_loads_of_collectives_add_up() -> None:
-    # At first all run at a speed of 1/(1 + 2 · 0.5): at 4 s each has done 2 s, and the gather has
-    # ended. Then 1 s of the reduction takes 1.5 s, which leaves 1 s of the kernel at 5.5 s.
-    end = ends(
-        kernel("gemm", "compute", 4.0),
-        collective("reduce", "network", 3.0),
-        collective("gather", "fabric", 2.0),
-    )
+    At first all run at a speed of 1/(1 + 2 · 0.5): at 4 s each has done 2 s, and the gather has
+    ended. Then 1 s of the reduction takes 1.5 s, which leaves 1 s of the kernel at 5.5 s.
+    """
+    device = Link("device", 1.0)
+    tasks = ("gemm", 4.0, 1.0), ("reduce", 3.0, 0.5), ("gather", 2.0, 0.5)
+    end = ends(*(LinkedTask(name, name, s, loads=((device, load),)) for name, s, load in tasks))
     assert end == pytest.approx([6.5, 5.5, 4.0], rel=1e-15)
 
 
