@@ -64,13 +64,11 @@ def compare(
         top: the most changes of one scenario to print.
         out: page (.html) on all scenarios; with --schedules, with all timelines.
 
-    Each scenario is compared with the first one, and the difference is split into causes that add
-    up to it. --set applies to all scenarios. Scenarios that set a field of variation are drawn 100
-    times, for the mean and a percentile.
+    Each scenario is compared with the first one: causes add up to the difference. --set applies to
+    all. Those that set a field of variation are drawn 100 times, for the mean and a percentile.
 
     For one scenario, single changes on the same GPUs with the same global batch are simulated.
-    Several changes together: simtrain search. Each scenario is also simulated
-    with more of each resource of its cluster: what to buy first.
+    Several changes together: simtrain search. Each is also simulated with more of each resource.
 
     Traces of PyTorch's profiler beside one scenario (files .json or .json.gz, or a folder, one rank
     each) show where the real iteration loses time against the simulated one: by kind of kernels,

@@ -35,6 +35,7 @@ def cost(
     question: Question,
     fields: TrainingFields,
     output: Output,
+    measured: list[str] | None = None,
     *,
     details: bool = False,
     allow_oom: AllowOomOption = False,
@@ -42,16 +43,15 @@ def cost(
     """Estimate days, GPU-hours, price and energy of a training run, with its failures.
 
     Args:
+        measured: runs of yours, which anchor the intervals, as simtrain run takes them.
         details: also print where the hours go.
 
-    Prices and power come from the hardware profile, with their sources, unless --price replaces the
-    price. A figure that the profile lacks is listed as missing. --pue and --co2 add what the energy
-    of the site takes and emits.
+    Prices and power come from the hardware profile, unless --price replaces the price. A figure
+    that it lacks is listed as missing. --pue and --co2 add what the site takes and emits.
 
-    Nodes fail by kind at the rates of the profile (reliability), each with its source. A failure is
-    found, a spare replaces the node, and the training starts again from its last checkpoint. Many
-    trainings are drawn; --set hardware.reliability.restart.warm_up='300 s' and the like change an
-    entry.
+    Nodes fail at the rates of the profile, each with its source: a spare replaces the node, and the
+    training starts again from its last checkpoint. Many trainings are drawn; --set
+    hardware.reliability.restart.warm_up='300 s' and the like change an entry.
 
     Example: simtrain cost table5_175b_present --tokens 300B
 
@@ -64,7 +64,7 @@ def cost(
         _refuse_draws(fields, details)
     scenario = question.load()
     Terms.read(CostRequest(scenario, **fields))  # before the simulation
-    result = simulate_with_status(scenario, allow_oom)
+    result = simulate_with_status(scenario, allow_oom, measured, question.changes.overrides)
     with progress_bar() as on_progress:
         answer = cost_of(result, **fields, on_progress=on_progress)
     show_answer(output, answer, details=details or output.format in ("csv", "md"))

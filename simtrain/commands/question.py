@@ -178,8 +178,10 @@ SearchQuestion = Annotated[
 """A question of a command that searches layouts for --gpus."""
 
 
-def simulate_with_status(scenario: Scenario, allow_oom: bool) -> Result:
-    """Simulate a scenario while a status line is shown.
+def simulate_with_status(
+    scenario: Scenario, allow_oom: bool, measured: SetOption = None, settings: SetOption = None
+) -> Result:
+    """Simulate a scenario while a status line is shown; measured runs anchor its interval.
 
     Raises:
         DoesNotFitError: the scenario does not fit in memory, and `allow_oom` is false.
@@ -188,4 +190,9 @@ def simulate_with_status(scenario: Scenario, allow_oom: bool) -> Result:
     from simtrain.studies.simulation import simulate
 
     with status(f"simulating {scenario.name}") as show_status:
-        return simulate(scenario) if allow_oom else simulate_fitting(scenario, show_status)
+        result = simulate(scenario) if allow_oom else simulate_fitting(scenario, show_status)
+    if not measured:
+        return result
+    from simtrain.studies.anchors import anchored
+
+    return anchored(result, measured, lambda file: Question(file).load(), settings or ())

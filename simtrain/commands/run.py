@@ -104,13 +104,7 @@ def run(
     write = _writer(question, out, show == "memory", stages, window) if out else None
     scenario = question.load()
     is_any_size = allow_oom or show in ("memory", *_FIGURES) or write is not None
-    result = simulate_with_status(scenario, is_any_size)
-    if measured:
-        from simtrain.studies.anchors import anchored
-
-        result = anchored(
-            result, measured, lambda file: Question(file).load(), question.changes.overrides or ()
-        )
+    result = simulate_with_status(scenario, is_any_size, measured, question.changes.overrides)
     if write:
         with status(f"writing {out}"):
             write(scenario, result)

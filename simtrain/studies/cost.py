@@ -90,15 +90,17 @@ class DrawnFigure(PlainData):
     def with_error(self, ends: Ends) -> DrawnFigure:
         """Return the figure if it is also in proportion to a prediction with this 90 % interval.
 
-        Draws and prediction are off independently, so logarithms of the distances to the ends add
-        up as the widths of normal distributions do.
+        Draws and prediction are off independently, so logarithms of the distances from the middle
+        to the ends add up as the widths of normal distributions do.
         """
         if not self.p5:
             return self
         (low, high), (least, most) = self.ends, ends
-        below = math.hypot(math.log(max(1 / low, 1)), math.log(max(1 / least, 1)))
-        above = math.hypot(math.log(max(high, 1)), math.log(max(most, 1)))
-        return replace(self, p5=self.mean * math.exp(-below), p95=self.mean * math.exp(above))
+        middle = math.sqrt(least * most)  # runs may take longer than predicted
+        below = math.hypot(math.log(max(1 / low, 1)), math.log(middle / least))
+        above = math.hypot(math.log(max(high, 1)), math.log(most / middle))
+        centre = self.mean * middle
+        return replace(self, p5=centre * math.exp(-below), p95=centre * math.exp(above))
 
 
 @dataclass(frozen=True, slots=True)
