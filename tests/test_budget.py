@@ -22,7 +22,7 @@ BUDGET = {
     "durations": 983,
     "engine": 1097,
     "iteration": 6881,
-    "studies": 6991,
+    "studies": 6993,
     "views": 2727,
     "render": 3957,
     "commands": 2822,
