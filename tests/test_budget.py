@@ -25,7 +25,7 @@ BUDGET = {
     "studies": 6993,
     "views": 2727,
     "render": 3957,
-    "commands": 2822,
+    "commands": 2821,
     "top": 602,
     "importing": 6777,
     "recording": 4031,
