@@ -126,6 +126,10 @@ def test_each_named_schedule_is_simulated_or_refused_with_its_rule(changes: dict
     assert sorted(legal + refused) == sorted(NAMED)
     times = [trial.result.iteration_time_s for trial in comparison.trials]
     assert times == sorted(times)
+    all_s = dict(zip(legal, times, strict=True))
+    if not is_own:
+        saved = 1 - all_s[fitting[0]] / all_s[scenario.schedule]
+        assert f", saves {saved:.1%} of {scenario.schedule}, " in comparison.headline
     for trial in comparison.trials:
         again = simulate(trial.result.scenario)
         assert again.iteration_time_s == trial.result.iteration_time_s

@@ -39,7 +39,7 @@ from simtrain.workload.issue import Segment, Stream, stream_of
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.optimizer import StepOptions, step_ops
 from simtrain.workload.passes import PassOptions, RankPass, record_of, record_pass
-from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm, TokenExchange
+from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm
 
 OpsPart: TypeAlias = ReceiveGatherPart | BucketPart | OptimizerPart
 """Parts of an iteration that are ops one after another."""
@@ -311,9 +311,6 @@ def _bytes_out_of_a_node(op: Op) -> float:
     """
     if not isinstance(op.work, Collective) or op.work.group.inside_one_node:
         return 0.0
-    if isinstance(op.work, TokenExchange):
-        group = op.work.group
-        return op.work.network_bytes * (1 - group.ranks_per_node / group.num_ranks)
     return wire_bytes(op.work) / op.work.group.ranks_per_node
 
 
