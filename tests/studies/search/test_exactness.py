@@ -216,6 +216,14 @@ def test_if_nothing_surely_fits_all_that_fit_are_ranked() -> None:
     assert not result.is_safe and result.ranked and not result.faster
 
 
+def test_if_nothing_fits_the_nearest_has_the_smallest_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, points = every("narrow")
+    monkeypatch.setattr(Explorer, "_least_peak_bytes", no_bound_of_memory)
+    explorer = Explorer(known.space, known.evaluator, 1, 1)
+    nearest = search_all(explorer, points, 1, ignore, lambda: None).nearest
+    assert nearest and known.peak_bytes(nearest) == peaks_bytes("narrow")[0]
+
+
 # ------------------------------------------------------------------------- failures
 
 FEW = holding(base(), ("recompute",), ("memory", "zero_stage"))
