@@ -11,7 +11,6 @@ from benchmarks.random_programs import (
     Link,
     LinkedTask,
     linked_program,
-    random_program,
     times_by_engine,
 )
 from simtrain.engine import DeadlockError, Program, simulate
@@ -49,12 +48,6 @@ def assert_same(program: Program) -> None:
 @settings(max_examples=60)
 def test_all_engines_agree_to_the_last_bit(program: Program) -> None:
     assert_same(program)
-
-
-def test_all_engines_agree_on_programs_of_the_benchmark() -> None:
-    number = random.Random(7)
-    for _ in range(60):
-        assert_same(random_program(number))
 
 
 def test_all_engines_agree_on_programs_with_much_concurrency() -> None:

@@ -48,16 +48,6 @@ def test_remaining_flows_share_the_capacity_of_ended_flows() -> None:
     assert simulate(linked_program(flows)).end_s == pytest.approx([3.0, 5.0, 6.0], rel=1e-15)
 
 
-def test_speeds_are_proportional_to_weights() -> None:
-    # Speeds of 1 : 3 that fill the link: 0.25 and 0.75 for loads of 1.
-    device = Link("device", 1.0)
-    tasks = [
-        LinkedTask(f"weight {weight}", f"{weight}", 1.0, loads=((device, 1.0),), weight=weight)
-        for weight in (1.0, 3.0)
-    ]
-    assert rates(*tasks) == pytest.approx([0.25, 0.75], rel=1e-15)
-
-
 # Bertsekas and Gallager, "Data Networks", Section 6.5.2.
 
 
