@@ -63,9 +63,11 @@ def test_every_microbatch_rises_to_the_peak_and_the_first_makes_the_gradients(
     tmp_path: Path,
 ) -> None:
     program = linear_layers(microbatches=3)
-    states = program.states.model_copy(update={"gradients_bytes": 10 * WEIGHT})
+    states = program.states.model_copy(update={"gradients_bytes": 10 * WEIGHT, "other_bytes": 99})
     for each, peaks in ((program, 3), (program.model_copy(update={"states": states}), 2)):
-        curve = simulate(scenario_of(each, tmp_path)).memory_curve(0)
+        result = simulate(scenario_of(each, tmp_path))
+        curve, (stage,) = result.memory_curve(0), result.memory.stages
+        assert max(curve.held_bytes) == stage.peak_bytes
         assert curve.held_bytes.count(max(curve.held_bytes)) == peaks
     assert curve.held_bytes[0] < curve.held_bytes[-1]
 
