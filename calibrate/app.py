@@ -18,7 +18,7 @@ from calibrate.benchmarks.sizes import BenchmarkPart, sizes_for
 from calibrate.records import Compute
 from simtrain.base.extras import require
 from simtrain.commands.declare import Argument, Option
-from simtrain.commands.group import INTERRUPTED, MISSED, Group
+from simtrain.commands.group import INTERRUPTED, MISSED, CliGroup
 from simtrain.commands.options import (
     OUT,
     OutOption,
@@ -38,7 +38,7 @@ _QUICK_MINUTES = 2.0
 _GPUS_PER_NODE = 8
 Device = Literal["cuda", "cpu"]
 
-app = Group(
+app = CliGroup(
     "Measure a machine, fit its hardware profile, and check simtrain's memory on it.",
     lambda: {name: f"calibrate.app:{name}" for name in ("measure", "check", "fit")},
 )

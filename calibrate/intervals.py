@@ -23,7 +23,7 @@ from scipy.stats import t as student
 
 from simtrain.base.resources import list_profiles
 from simtrain.hardware.evidence import RESPECTS, MeasuredRuns
-from simtrain.hardware.likeness import WIDEST, ErrorModel, Errors, JudgedClass, judged_on
+from simtrain.hardware.likeness import WIDEST, ErrorModel, JudgedClass, RunErrors, judged_on
 
 _OF_RUNS = {
     "independent_runs": 4.0,
@@ -94,7 +94,7 @@ def fit_error_model(judged: Judged) -> ErrorModel:
 
 def _expected(
     model: ErrorModel, of: JudgedClass, classes: Sequence[JudgedClass], what: str
-) -> Errors:
+) -> RunErrors:
     """Return the errors to expect of a class by those that differ from it in some respect.
 
     Those of runs that were looked at are smaller.

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from simtrain.commands.declare import Parameters
-from simtrain.commands.group import INTERRUPTED, Group
+from simtrain.commands.declare import CliOptions
+from simtrain.commands.group import INTERRUPTED, CliGroup
 from simtrain.commands.help import group_help, short_help
 from simtrain.commands.printing import emit, emit_data, text_width
 from simtrain.errors import InputError, SimtrainError
@@ -23,7 +23,7 @@ _COMPLETES = "_SIMTRAIN_COMPLETE"
 """The variable with which a shell asks for completion."""
 
 
-def run_app(group: Group) -> None:
+def run_app(group: CliGroup) -> None:
     """Run the command of `sys.argv`; print its users' errors without a traceback.
 
     Exit codes: 0 success, 2 bad input, 3 does not fit in memory, 4 a threshold was missed.
@@ -59,7 +59,7 @@ def run_app(group: Group) -> None:
             gc.freeze()
 
 
-def _is_answered(path: str, group: Group, words: Sequence[str]) -> bool:
+def _is_answered(path: str, group: CliGroup, words: Sequence[str]) -> bool:
     """Answer words that typer need not parse, which takes 0.06 s; return whether they were."""
     asks_help = words[-1:] in (["--help"], ["-h"])
     if not words:
@@ -74,12 +74,12 @@ def _is_answered(path: str, group: Group, words: Sequence[str]) -> bool:
     if name not in group:
         return False
     command = group[name]
-    if isinstance(command, Group):
+    if isinstance(command, CliGroup):
         return _is_answered(f"{path} {name}", command, rest)
     if asks_help and len(rest) == 1:
         emit(short_help(f"{path} {name}", command, text_width()))
         return True
-    parameters = Parameters.of(command)
+    parameters = CliOptions.of(command)
     values = parameters.read(rest)
     if values is not None:
         parameters.value(values)

@@ -7,7 +7,7 @@ import os
 from simtrain.base.plug_ins import command_sources
 from simtrain.base.version import VERSION
 from simtrain.commands.app import run_app
-from simtrain.commands.group import Group
+from simtrain.commands.group import CliGroup
 
 _HOUSE = {
     **{name: f"simtrain.commands.{name}:{name}" for name in ("run", "compare", "search", "cost")},
@@ -36,7 +36,7 @@ def _runs(word: str) -> str:
     return "run" if is_file or word in list_scenarios() else ""
 
 
-commands = Group(
+commands = CliGroup(
     "Simulate one training iteration of a large model: how long it takes, where the time goes,"
     " and whether it fits in memory."
     "\n\nStart with: simtrain llama3_70b, or your own simtrain train.sbatch."

@@ -77,7 +77,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class CliOption:
     """An option or an argument of a command.
 
     Args:
@@ -103,7 +103,7 @@ class Parameter:
     @classmethod
     def of(
         cls, parameter: inspect.Parameter, type_: Any, marks: Sequence[Any], text: str
-    ) -> Parameter:
+    ) -> CliOption:
         """Return the option of a parameter with a type, its marks and its description."""
         mark = next((mark for mark in marks if isinstance(mark, Option)), Option())
         written = next((mark for mark in marks if isinstance(mark, Written)), None)
@@ -145,7 +145,7 @@ class Parameter:
         both = [name.partition("/")[::2] for name in self.names]
         return {on: True for on, _ in both} | {off: False for _, off in both if off}
 
-    def parameters(self) -> Iterator[Parameter]:
+    def parameters(self) -> Iterator[CliOption]:
         yield self
 
     def value(self, values: Mapping[str, Any]) -> Any:
@@ -185,19 +185,19 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class CliOptions:
     """The options of a function or a dataclass, which `make` calls with their values."""
 
     make: Source
-    parts: Mapping[str, Parameter | Parameters]
+    parts: Mapping[str, CliOption | CliOptions]
 
     @classmethod
-    def of(cls, function: Source) -> Parameters:
+    def of(cls, function: Source) -> CliOptions:
         """Return the options of a command."""
         return cls._of_fields(function, _all_fields(function))
 
     @classmethod
-    def _of_fields(cls, make: Source, fields: Fields) -> Parameters:
+    def _of_fields(cls, make: Source, fields: Fields) -> CliOptions:
         parameters = inspect.signature(fields.source).parameters
         annotations = {name: parameter.annotation for name, parameter in parameters.items()}
         annotations |= fields.forms
@@ -211,16 +211,16 @@ class Parameters:
     @classmethod
     def _part(
         cls, parameter: inspect.Parameter, annotation: Any, texts: Mapping[str, str]
-    ) -> Parameter | Parameters:
+    ) -> CliOption | CliOptions:
         """Return the option of a parameter, or the options of its fields."""
         is_marked = get_origin(annotation) is Annotated
         type_, *marks = get_args(annotation) if is_marked else (annotation,)
         fields = next((mark for mark in marks if isinstance(mark, Fields)), None)
         if fields or is_dataclass(type_):
             return cls._of_fields(type_, fields or _all_fields(type_))
-        return Parameter.of(parameter, type_, marks, texts.get(parameter.name, ""))
+        return CliOption.of(parameter, type_, marks, texts.get(parameter.name, ""))
 
-    def parameters(self) -> Iterator[Parameter]:
+    def parameters(self) -> Iterator[CliOption]:
         for part in self.parts.values():
             yield from part.parameters()
 
@@ -228,7 +228,7 @@ class Parameters:
         return self.make(**{name: part.value(values) for name, part in self.parts.items()})
 
     @property
-    def in_order(self) -> list[Parameter]:
+    def in_order(self) -> list[CliOption]:
         """The options in the order of help: `options_first`, others, and panels of their own."""
         first = getattr(self.make, FIRST_OPTIONS, [])
         place = {name: index for index, name in enumerate(first)}

@@ -13,7 +13,7 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
 
-class Group(Mapping[str, Any]):
+class CliGroup(Mapping[str, Any]):
     """Functions and other groups by the names of commands. Without words it prints its help.
 
     Args:

@@ -11,8 +11,8 @@ from inspect import getdoc
 from typing import Any
 
 from simtrain.base.request import without_descriptions
-from simtrain.commands.declare import FIRST_OPTIONS, Parameters
-from simtrain.commands.group import Group
+from simtrain.commands.declare import FIRST_OPTIONS, CliOptions
+from simtrain.commands.group import CliGroup
 
 _SHOW = "Show completion for the current shell, to copy it or customize the installation."
 _VERSION = [
@@ -33,7 +33,7 @@ def texts_of(function: Callable[..., Any]) -> list[str]:
 
 def short_help(path: str, function: Callable[..., None], width: int) -> str:
     """Return lines: of each argument and first option the first sentence of its help."""
-    every = Parameters.of(function).in_order
+    every = CliOptions.of(function).in_order
     first = getattr(function, FIRST_OPTIONS, ())
     arguments = [each for each in every if each.is_argument]
     options = [each for each in every if not each.is_argument]
@@ -54,7 +54,7 @@ def short_help(path: str, function: Callable[..., None], width: int) -> str:
     return "\n".join([*lines, f"All options and details: {path} --help --all", ""])
 
 
-def group_help(path: str, group: Group) -> str:
+def group_help(path: str, group: CliGroup) -> str:
     """Return the options and the commands of a group, each with the first paragraph of its help."""
     width = max(shutil.get_terminal_size().columns, 2 * _LEAST_WIDTH)
     texts = [f"Usage: {path} [OPTIONS] COMMAND [ARGS]...", "", *group.help.split("\n"), ""]
@@ -70,8 +70,8 @@ def group_help(path: str, group: Group) -> str:
     return text if has_boxes else text.translate(_ASCII)
 
 
-def _summary(command: Group | Callable[..., None]) -> str:
-    return command.help if isinstance(command, Group) else texts_of(command)[0]
+def _summary(command: CliGroup | Callable[..., None]) -> str:
+    return command.help if isinstance(command, CliGroup) else texts_of(command)[0]
 
 
 def _boxed(title: str, rows: Iterable[tuple[str, str]], width: int) -> list[str]:

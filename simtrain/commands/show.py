@@ -22,7 +22,7 @@ from simtrain.base.resources import (
     list_sweeps,
 )
 from simtrain.commands.declare import Argument
-from simtrain.commands.group import Group
+from simtrain.commands.group import CliGroup
 from simtrain.commands.options import OutOption, refuse
 from simtrain.commands.output import Output, show, show_view
 from simtrain.commands.printing import emit, text_width
@@ -218,7 +218,7 @@ def _commands_page() -> str:
 
     parts = [_COMMANDS, _help_of([])]
     for name, command in commands.items():
-        names = [[name, inner] for inner in command] if isinstance(command, Group) else [[name]]
+        names = [[name, inner] for inner in command] if isinstance(command, CliGroup) else [[name]]
         parts += map(_help_of, names)
     return "\n".join(parts)
 

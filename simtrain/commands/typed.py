@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from simtrain.commands.declare import Parameter, Parameters
-from simtrain.commands.group import INTERRUPTED, Group
+from simtrain.commands.declare import CliOption, CliOptions
+from simtrain.commands.group import INTERRUPTED, CliGroup
 from simtrain.commands.help import group_help, short_help, texts_of
 from simtrain.commands.printing import emit, text_width
 from simtrain.commands.usage import check_words, is_usage_error, unknown_command, usage_error
@@ -86,7 +86,7 @@ class _Command(_Explained, TyperCommand):
 class _Group(_Explained, TyperGroup):
     """A group of commands of simtrain."""
 
-    group: Group
+    group: CliGroup
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -126,7 +126,7 @@ class _Group(_Explained, TyperGroup):
             raise SystemExit(INTERRUPTED) from None
 
 
-def typer_app(group: Group) -> typer.Typer:
+def typer_app(group: CliGroup) -> typer.Typer:
     """Return a group as an application of typer."""
     app = typer.Typer(
         cls=type("Group", (_Group,), {"group": group}),
@@ -154,8 +154,8 @@ def _options(version: Annotated[bool, _VERSION] = False) -> None:
     """Take the options of `simtrain` itself."""
 
 
-def _typer_of(command: Group | Callable[..., None]) -> typer.Typer:
-    if isinstance(command, Group):
+def _typer_of(command: CliGroup | Callable[..., None]) -> typer.Typer:
+    if isinstance(command, CliGroup):
         return typer_app(command)
     app = typer.Typer(add_completion=False, **_SETTINGS)
     cls = type("Command", (_Command,), {"function": staticmethod(command)})
@@ -165,7 +165,7 @@ def _typer_of(command: Group | Callable[..., None]) -> typer.Typer:
 
 def declared(function: Callable[..., None]) -> Callable[..., None]:
     """Return a command as typer takes it: with a parameter per option or argument."""
-    parameters = Parameters.of(function)
+    parameters = CliOptions.of(function)
     options = [*map(_typed, parameters.in_order)]
 
     @wraps(function)
@@ -178,7 +178,7 @@ def declared(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _typed(option: Parameter) -> inspect.Parameter:
+def _typed(option: CliOption) -> inspect.Parameter:
     settings = option.mark.settings | {"help": option.help}
     # In `Annotated`, typer takes the first name for a default.
     info = (

@@ -146,7 +146,7 @@ def judged_on(cluster: str) -> list[tuple[JudgedClass, MeasuredRuns]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Errors:
+class RunErrors:
     """The errors to expect: Student's t around `centre`, with `spread` and degrees of freedom.
 
     Args:
@@ -207,7 +207,7 @@ class ErrorModel(Strict):
     fitted_on: Text
     classes: list[JudgedClass]
 
-    def expected(self, traits: Traits, classes: Sequence[JudgedClass]) -> Errors:
+    def expected(self, traits: Traits, classes: Sequence[JudgedClass]) -> RunErrors:
         """Return the errors to expect of a class, of runs that do not wait for hosts."""
         numbers = collections.Counter[str]()
         for each in classes:
@@ -227,9 +227,9 @@ class ErrorModel(Strict):
         variance = (self.spread_runs * self.spread**2 + known) / freedom
         # The centre itself is uncertain, too.
         variance *= self.unseen**2 * (1 + 1 / (self.centre_runs + runs))
-        return Errors(centre, math.sqrt(variance), freedom)
+        return RunErrors(centre, math.sqrt(variance), freedom)
 
-    def given(self, errors: Errors, shape: RunShape, anchors: Sequence[OwnRun]) -> Errors:
+    def given(self, errors: RunErrors, shape: RunShape, anchors: Sequence[OwnRun]) -> RunErrors:
         """Return the errors to expect of a run of a class, given runs of one's own."""
         if not anchors:
             return errors
@@ -244,9 +244,9 @@ class ErrorModel(Strict):
         freedom = errors.freedom + likeness * len(anchors)
         growth = (errors.freedom + likeness * float(known @ weights[:, 1])) / freedom
         spread = errors.spread * math.sqrt((1 - likeness) * growth)
-        return Errors(errors.centre + errors.spread * moved, spread, freedom, likeness)
+        return RunErrors(errors.centre + errors.spread * moved, spread, freedom, likeness)
 
-    def _own_error(self, errors: Errors, run: OwnRun) -> float:
+    def _own_error(self, errors: RunErrors, run: OwnRun) -> float:
         """Return z of a run of one's own."""
         host_bound = run.shape[0]
         error = max(-WIDEST, min(run.log_ratio, WIDEST)) - self.waiting * host_bound

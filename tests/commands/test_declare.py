@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import pytest
 
 from simtrain.commands.app import run_app
-from simtrain.commands.declare import Argument, Fields, Option, Parameters, Written, options_first
-from simtrain.commands.group import Group
+from simtrain.commands.declare import Argument, CliOptions, Fields, Option, Written, options_first
+from simtrain.commands.group import CliGroup
 from simtrain.commands.typed import declared
 from simtrain.errors import InputError, Location
 from tests.helpers.command_line import Outcome, call, commands
@@ -83,7 +83,7 @@ def bake(
 
 
 def baked(*words: str) -> Outcome:
-    app = Group("Bake.", lambda: {"bake": f"{__name__}:bake"})
+    app = CliGroup("Bake.", lambda: {"bake": f"{__name__}:bake"})
     return call("bake", *words, program=partial(run_app, app))
 
 
@@ -151,7 +151,7 @@ def drawn_words(options: list[Any], rng: random.Random) -> list[str]:
 def test_plain_words_have_the_values_that_typer_reads() -> None:
     rng, num_plain = random.Random(0), 0
     for name, command in commands().items():
-        parameters = Parameters.of(command.function)  # type: ignore[attr-defined]
+        parameters = CliOptions.of(command.function)  # type: ignore[attr-defined]
         for _ in range(60):
             words = drawn_words(parameters.in_order, rng)
             if (values := parameters.read(words)) is not None:

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simtrain.hardware.evidence import MeasuredRuns, RunKind, traits_of
-from simtrain.hardware.likeness import Errors, JudgedClass, OwnRun, error_model, shape_of
+from simtrain.hardware.likeness import JudgedClass, OwnRun, RunErrors, error_model, shape_of
 from simtrain.scenario import load_scenario
 
 SHAPE = shape_of(load_scenario("llama3_8b"), 0.0, 0.4)
 KIND = RunKind("h100_sxm", "megatron_core", "bf16", has_experts=False)
-PRIOR = Errors(0.05, 0.1, 6.0)
+PRIOR = RunErrors(0.05, 0.1, 6.0)
 
 
 def judged(errors: list[float]) -> JudgedClass:
@@ -62,11 +62,11 @@ def test_any_number_of_runs_of_a_publication_counts_as_few(one: int, other: int)
 
 
 def test_half_widths_are_quantiles_of_students_t() -> None:
-    widths = [Errors(0.0, 1.0, 4.0).half_width(share) for share in (0.5, 0.9)]
+    widths = [RunErrors(0.0, 1.0, 4.0).half_width(share) for share in (0.5, 0.9)]
     assert widths == pytest.approx([0.7407, 2.1318], rel=0.005)
 
 
-def conditioned(*runs: OwnRun) -> Errors:
+def conditioned(*runs: OwnRun) -> RunErrors:
     return error_model().given(PRIOR, SHAPE, runs)
 
 

@@ -17,7 +17,7 @@ import typer
 
 from simtrain.commands import cli
 from simtrain.commands.cli import main
-from simtrain.commands.group import Group
+from simtrain.commands.group import CliGroup
 from simtrain.commands.typed import typer_app
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -79,12 +79,12 @@ def spawn(
     return Outcome(done.returncode, done.stdout or "", done.stderr)
 
 
-def commands(group: Group = cli.commands, path: str = "") -> dict[str, typer.core.TyperCommand]:
+def commands(group: CliGroup = cli.commands, path: str = "") -> dict[str, typer.core.TyperCommand]:
     """Return all commands by name; the name of a subcommand starts with its group's."""
     built = typer.main.get_group(typer_app(group))
     every: dict[str, Any] = {}
     for name, command in group.items():
-        is_group = isinstance(command, Group)
+        is_group = isinstance(command, CliGroup)
         inner = commands(command, f"{path}{name} ") if is_group else {}
         every |= inner or {path + name: built.get_command(typer.Context(built), name)}
     return every

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from simtrain.guests.importing.shell.expansion import Argument
+from simtrain.guests.importing.shell.expansion import BashWord
 
 NAMES = ("N", "M", "SIZE", "ARGS")
 LAUNCH = 'torchrun "$N" "$M" "$SIZE" "$ARGS" $N $ARGS "${ARGS[@]}" ${M:-7}\n'
@@ -97,7 +97,7 @@ def arguments_in_bash(scripts: Sequence[str], folder: Path) -> list[list[str] | 
     ]
 
 
-def agrees(words: list[Argument], actual: list[str]) -> bool:
+def agrees(words: list[BashWord], actual: list[str]) -> bool:
     """Whether the known words are those of bash; an unknown word can be any number of words."""
     pattern = "".join(
         "(?:[^\0]*\0)*?" if word.unknown else re.escape(word.text) + "\0" for word in words

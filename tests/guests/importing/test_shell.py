@@ -8,7 +8,7 @@ import pytest
 
 from simtrain.errors import InputError
 from simtrain.guests.importing.shell import syntax
-from simtrain.guests.importing.shell.expansion import Argument
+from simtrain.guests.importing.shell.expansion import BashWord
 from simtrain.guests.importing.shell.script_reader import read_script
 from simtrain.guests.importing.shell.syntax import Lines
 from tests.helpers.imported import BASE, GPT, LLAMA, import_megatron, written
@@ -62,7 +62,7 @@ WHOLE = {
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash to ask")
 
 
-def launched(script: str) -> list[Argument]:
+def launched(script: str) -> list[BashWord]:
     """Return the words of the launcher as the reader expands them."""
     commands = read_script(script, Lines(script, "run.sh")).commands
     (words,) = (words[1:] for words in commands if words[0].text == "torchrun")

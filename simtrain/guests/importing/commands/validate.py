@@ -9,7 +9,7 @@ from simtrain.commands.validate import Measured, Validator
 from simtrain.errors import InputError
 
 
-class MeasuredRuns(Validator):
+class RunsValidator(Validator):
     """Simulates measured runs and compares times, memory, and what fits."""
 
     name = "runs"

@@ -10,7 +10,7 @@ from pathlib import Path
 from simtrain.base.values import replace
 from simtrain.guests.importing.gpus import NamedMachine, gpus_in
 from simtrain.guests.importing.settings import Setting
-from simtrain.guests.importing.shell.expansion import Argument
+from simtrain.guests.importing.shell.expansion import BashWord
 from simtrain.guests.importing.shell.syntax import Lines
 from simtrain.guests.importing.table import WordsFile
 
@@ -29,7 +29,7 @@ _ALL_GPUS = ("gpu", "auto")
 
 
 def machine_of(
-    script: str, commands: Iterable[Sequence[Argument]], lines: Lines
+    script: str, commands: Iterable[Sequence[BashWord]], lines: Lines
 ) -> NamedMachine | None:
     """Return the GPUs that the headers or the launcher of a script name, or None.
 
@@ -59,13 +59,13 @@ def headers_of(script: str, lines: Lines) -> dict[str, Setting]:
     return _settings(words, _SLURM, lines)
 
 
-def _words_of_header(header: re.Match[str]) -> list[Argument]:
+def _words_of_header(header: re.Match[str]) -> list[BashWord]:
     """Return the words of a header line up to a comment."""
     words = []
     for word in re.finditer(r"\S+", header[1]):
         if word[0].startswith("#"):
             break
-        words.append(Argument(word[0], header.start(1) + word.start()))
+        words.append(BashWord(word[0], header.start(1) + word.start()))
     return words
 
 
@@ -83,8 +83,8 @@ def variables_of(headers: Mapping[str, Setting]) -> dict[str, str]:
 
 
 def launch_of(
-    words: Sequence[Argument],
-    starters: Iterable[Sequence[Argument]],
+    words: Sequence[BashWord],
+    starters: Iterable[Sequence[BashWord]],
     headers: Mapping[str, Setting],
     lines: Lines,
 ) -> tuple[Setting, ...]:
@@ -118,7 +118,7 @@ def launch_of(
     return ()
 
 
-def _before_program(command: Sequence[Argument]) -> Iterator[Argument]:
+def _before_program(command: Sequence[BashWord]) -> Iterator[BashWord]:
     """Yield the options of srun or mpirun, which end at the program that they start."""
     for word in command[1:]:
         if _PYTHON.fullmatch(word.text):
@@ -127,7 +127,7 @@ def _before_program(command: Sequence[Argument]) -> Iterator[Argument]:
 
 
 def _settings(
-    words: Iterable[Argument], options: Mapping[str, str], lines: Lines
+    words: Iterable[BashWord], options: Mapping[str, str], lines: Lines
 ) -> dict[str, Setting]:
     """Return the options among words, by our names; a value that is no number is unknown."""
     settings: dict[str, Setting] = {}
@@ -150,8 +150,8 @@ def _settings(
 
 
 def _valued(
-    words: Sequence[Argument], options: Iterable[str] = ()
-) -> Iterator[tuple[str, str, Argument, Argument]]:
+    words: Sequence[BashWord], options: Iterable[str] = ()
+) -> Iterator[tuple[str, str, BashWord, BashWord]]:
     """Yield each option with its value, its word, and the word that has the value.
 
     Args:

@@ -26,7 +26,7 @@ from simtrain.guests.importing.megatron.launch import (
     variables_of,
 )
 from simtrain.guests.importing.settings import Setting
-from simtrain.guests.importing.shell.expansion import Argument
+from simtrain.guests.importing.shell.expansion import BashWord
 from simtrain.guests.importing.shell.script_reader import read_script, words_of
 from simtrain.guests.importing.shell.syntax import CAPTURE_REMEDY, Lines
 from simtrain.guests.importing.table import WordTable
@@ -166,7 +166,7 @@ def _printed(lines: Lines) -> Iterator[Setting]:
 _WITHOUT_BRACKETS = dict.fromkeys(map(ord, "[]',"), " ")
 
 
-def _training_command(commands: Sequence[list[Argument]], lines: Lines) -> list[Argument]:
+def _training_command(commands: Sequence[list[BashWord]], lines: Lines) -> list[BashWord]:
     """Return the words of the command that trains.
 
     Raises:
@@ -197,33 +197,33 @@ def _training_command(commands: Sequence[list[Argument]], lines: Lines) -> list[
     return words
 
 
-def _no_launch(message: str, lines: Lines, word: Argument | None = None) -> InputError:
+def _no_launch(message: str, lines: Lines, word: BashWord | None = None) -> InputError:
     """Return the error of a script in which the command that trains is not found."""
     place = _place(lines, word) if word else Location(lines.file)
     fix = f"import the script that starts torchrun; or {CAPTURE_REMEDY}"
     return InputError.of("E875", message, place, fix)
 
 
-def _hides_arguments(words: list[Argument]) -> bool:
+def _hides_arguments(words: list[BashWord]) -> bool:
     """Return whether a command starts a program with arguments that are not known."""
     is_launcher = _LAUNCHERS.fullmatch(words[0].text.rpartition("/")[2]) is not None
     return is_launcher and any(word.unknown and word.may_be_arguments for word in words)
 
 
-def _starts_script(words: list[Argument]) -> bool:
+def _starts_script(words: list[BashWord]) -> bool:
     return _script_at(words) >= 0
 
 
-def _has_layers(words: list[Argument]) -> bool:
+def _has_layers(words: list[BashWord]) -> bool:
     return any(word.text.partition("=")[0] == "--num-layers" for word in words)
 
 
-def _script_at(words: list[Argument]) -> int:
+def _script_at(words: list[BashWord]) -> int:
     """Return the position of the training script among the words of a command, or -1."""
     return next((at for at, word in enumerate(words) if word.text.endswith(".py")), -1)
 
 
-def _is_megatron(word: Argument) -> bool:
+def _is_megatron(word: BashWord) -> bool:
     return word.text.startswith("--") and _named(word.text.partition("=")[0])[0] in KNOWN
 
 
@@ -239,13 +239,13 @@ def _named(flag: str) -> tuple[str, bool]:
     return name, True
 
 
-def _given(words: Iterable[Argument], lines: Lines, problems: list[Problem]) -> Iterator[Setting]:
+def _given(words: Iterable[BashWord], lines: Lines, problems: list[Problem]) -> Iterator[Setting]:
     """Yield the arguments in words: flags that start with "--", each with the values after it.
 
     Words that belong to no argument are added to `problems`. An unknown word behind a flag that has
     a value is taken for one value.
     """
-    flags: list[tuple[str, Argument, list[Argument]]] = []
+    flags: list[tuple[str, BashWord, list[BashWord]]] = []
     for word in words:
         if word.text.startswith("--"):
             flag, equals, value = word.text.partition("=")
@@ -263,7 +263,7 @@ def _given(words: Iterable[Argument], lines: Lines, problems: list[Problem]) -> 
         yield Setting(name, flag, value, place, unknown, source.reason, source.variable)
 
 
-def _can_be_value(word: Argument, flag: str, values: list[Argument]) -> bool:
+def _can_be_value(word: BashWord, flag: str, values: list[BashWord]) -> bool:
     """Whether a word can be a value of a flag; an unknown word could be other arguments."""
     name = _named(flag)[0]
     if word.unknown is None:
@@ -277,7 +277,7 @@ def _is_weight(text: str) -> bool:
     return re.fullmatch(r"\d*\.?\d+", text) is not None
 
 
-def _loose(word: Argument, place: Location) -> Problem:
+def _loose(word: BashWord, place: Location) -> Problem:
     if word.unknown:
         message = f"{word.unknown} is among the arguments"
         return unknown_value(message, word, place, effect="it may be several arguments, or none")
@@ -287,7 +287,7 @@ def _loose(word: Argument, place: Location) -> Problem:
 
 def unknown_value(
     message: str,
-    value: Argument | Setting,
+    value: BashWord | Setting,
     place: Location | None,
     remedy: str = "",
     effect: str = "",
@@ -323,5 +323,5 @@ def unknown_value(
     )
 
 
-def _place(lines: Lines, word: Argument) -> Location:
+def _place(lines: Lines, word: BashWord) -> Location:
     return Location(TEXT) if lines.file == TEXT else lines.location(word.offset)

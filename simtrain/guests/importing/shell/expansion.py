@@ -75,7 +75,7 @@ Stream = list[WordPart | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class BashWord:
     """A word of a command after all expansions.
 
     Args:
@@ -95,14 +95,14 @@ class Argument:
     variable: str = ""
 
 
-def argument_of(segments: Field) -> Argument:
+def argument_of(segments: Field) -> BashWord:
     """Return a text as a word of a command."""
     text, offset = characters(segments), segments[0].offset if segments else 0
     unknown = next((s for s in segments if s.is_unknown), None)
     if unknown is None:
-        return Argument(text, offset)
+        return BashWord(text, offset)
     several = any(s.several for s in segments)
-    return Argument(text, offset, unknown.text, several, unknown.reason, unknown.variable)
+    return BashWord(text, offset, unknown.text, several, unknown.reason, unknown.variable)
 
 
 def characters(segments: Iterable[WordPart]) -> str:

@@ -24,7 +24,7 @@ from simtrain.errors import InputError
 from simtrain.guests.importing.shell.expansion import (
     INTEGER,
     NAME,
-    Argument,
+    BashWord,
     Expansion,
     Field,
     Value,
@@ -82,7 +82,7 @@ def read_script(
     return reader
 
 
-def words_of(text: str, lines: Lines, answers: Mapping[str, str] = _NOTHING) -> list[Argument]:
+def words_of(text: str, lines: Lines, answers: Mapping[str, str] = _NOTHING) -> list[BashWord]:
     """Return the words of a text of arguments, in which only quotes and $ have a meaning.
 
     Raises:
@@ -108,7 +108,7 @@ class ScriptReader(Expansion):
         doubt: the unknown value of the last test, or "".
     """
 
-    commands: list[list[Argument]] = field(default_factory=list)
+    commands: list[list[BashWord]] = field(default_factory=list)
     preparations: list[str] = field(default_factory=list)
     functions: dict[str, Node] = field(default_factory=dict)
     ended: str = ""
