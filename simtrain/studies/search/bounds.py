@@ -1,6 +1,6 @@
-"""Lower bounds of a plan's iteration time and peak memory, from the passes that the plan runs.
+"""Lower bounds of a plan's iteration time, from the passes that the plan runs.
 
-Time. A rank runs its passes one after another on one compute stream, in the schedule's order:
+A rank runs its passes one after another on one compute stream, in the schedule's order:
 
 1. Together they take at least the sum of their times, in any order. This counts all passes.
 2. The first pass of the walk waits for a forward pass of every earlier virtual stage, in a chain.
@@ -11,39 +11,31 @@ Time. A rank runs its passes one after another on one compute stream, in the sch
 So for every rank (1) + (4) of all passes is a bound; (2) + (1) + (4) of those of the walk; and
 (2) + (1) + (3) + (4) of those of the walk without split-off weight gradients, with (4) of the rank
 where (3) ends.
-Messages, exchanges and shared links only add to the time. The time of a pass is its simulated
-duration or, quicker, the time for which its program keeps one of its streams busy. Merged passes
-take less than the sum of their times, but each stream is as busy as those of both: the bound is
-then that of the busiest stream of all passes.
-
-Memory. A rank always holds its model states. When most of its forward passes of the walk wait for
-their backward passes, it holds what they save, and the next of these backward passes adds its
-working tensors. Each backward pass begins with what its own forward pass saved.
+Messages, exchanges and shared links only add to the time. A pass takes at least the time for which
+it keeps the host or a stream busy, and that of its longest chain of kernels and of collectives
+between which they wait. Merged passes share chains, but each stream is as busy as those of both:
+the bound is then that of the busiest stream of all passes.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from operator import add
-from typing import NamedTuple
 
-import numpy as np
-
-from simtrain.iteration.memory.buffers import rank_states
-from simtrain.iteration.memory.report import allocator_bytes
-from simtrain.iteration.memory.working import makes_gradients, pass_memory
-from simtrain.iteration.plan import PassKey, Plan
+from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
-from simtrain.schedules import KINDS, Kind, Order
-from simtrain.workload.chunk import Parameters
+from simtrain.schedules import KINDS, Kind
+from simtrain.workload.chunk import Chunk
+from simtrain.workload.hashing import shared
 from simtrain.workload.issue import Segment, Stream, stream_of
-from simtrain.workload.optimizer import StepOptions
-from simtrain.workload.passes import Pass, record_pass
+from simtrain.workload.passes import Pass, PassKind, PassOptions, record_pass
+from simtrain.workload.recompute import SAVE_ALL
 
 _ROUNDING = 1 - 1e-9
 """Margin for sums in another order, which differ in their last digits."""
@@ -51,52 +43,37 @@ _ROUNDING = 1 - 1e-9
 _CACHED = 8192
 """Passes, and segments, whose times on each stream are remembered."""
 
-_WAITING = np.array([{"F": 1, "B": -1, "I": -1, "W": 0}[kind] for kind in KINDS])
-"""Change of the number of forward passes that wait for their backward passes, by kind."""
+_CHAIN = 1 + len(Stream)
+"""Place of the longest chain of a pass, after the host and the streams."""
 
 
 class Bounds:
-    """Lower bounds of plans on a machine."""
+    """Lower bounds of the time of plans on a machine."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         # They hold passes and segments, so more of them would take much memory.
         self._streams_s = functools.lru_cache(maxsize=_CACHED)(self._add_up_pass)
         self._segment_s = functools.lru_cache(maxsize=_CACHED)(self._add_up_segment)
+        self._model_s = functools.lru_cache(maxsize=_CACHED)(self._add_up_model)
+
+    def work_s(self, plan: Plan) -> float:
+        """Return a bound for all plans that differ in stages, recompute and states alone.
+
+        Together, ranks run every block of the model for every microbatch, and one of them has at
+        least the mean. Recompute, and the collectives of ZeRO, only add to it.
+        """
+        options = shared(replace(plan.options, sharding=None))
+        scenario = plan.scenario
+        merges = scenario.overlap.merged_passes or scenario.facts.merged_passes
+        model_s = self._model_s(plan.model, options, merges or plan.order.merges_passes)
+        return _ROUNDING * scenario.num_microbatches * model_s / plan.mesh.pp
 
     def busy_s(self, plan: Plan) -> float:
-        """Return a quick bound of the iteration time, from the busiest stream of each pass."""
+        """Return a bound of the iteration time, from the busiest stream of each pass."""
         if plan.order.merges_passes:
-            return max(map(partial(self._stream_s, plan), range(1 + len(Stream))))
+            return max(map(partial(self._stream_s, plan), range(_CHAIN)))
         return self._iteration_s(plan, lambda chunk_pass: max(self._streams_s(chunk_pass)))
-
-    def iteration_s(self, plan: Plan) -> float:
-        """Return a close bound of the iteration time; simulates each different pass once."""
-        if plan.order.merges_passes:
-            return self.busy_s(plan)
-        return self._iteration_s(plan, lambda chunk_pass: self.machine.time(chunk_pass).duration_s)
-
-    def states_bytes(self, plan: Plan) -> int:
-        """Return a quick bound of the peak: the model states of the fullest stage."""
-        return self._with_allocator(max(_states_bytes(plan)))
-
-    def peak_bytes(self, plan: Plan, limit_bytes: float = math.inf) -> int:
-        """Return a bound of the peak: model states, saved activations, working tensors.
-
-        It is that of the first ranks, up to one above the limit.
-        """
-        stages = dict.fromkeys(plan.stage_parameters)
-        states_bytes = dict(zip(stages, _states_bytes(plan), strict=True))
-        most_bytes = 0
-        for stage, activations_bytes in _activations_bytes(plan):
-            tensor_bytes = states_bytes[stage] + activations_bytes
-            most_bytes = max(most_bytes, self._with_allocator(tensor_bytes))
-            if most_bytes > limit_bytes:
-                break
-        return most_bytes
-
-    def _with_allocator(self, tensor_bytes: int) -> int:
-        return tensor_bytes + allocator_bytes(self.machine.model.profile, tensor_bytes)
 
     def _stream_s(self, plan: Plan, stream: int) -> float:
         """Return the bound if passes only kept the host (0) or one of their streams busy."""
@@ -106,7 +83,7 @@ class Bounds:
         """Return the bound if each pass takes at least `seconds(pass)`."""
         forward_s, inputs_s, backward_s = _forward_input_and_backward(_least_seconds(plan, seconds))
         numbers, placement = plan.model_chunks.numbers, plan.order.placement
-        ranks = _ranks_of(plan.order).virtual_stages
+        ranks = placement.virtual_stages
         steps_s = self._steps_s(plan, ranks, seconds)
         first_step_s = next(
             step_s for stages, step_s in zip(ranks, steps_s, strict=True) if 0 in stages
@@ -155,10 +132,17 @@ class Bounds:
             for step_s, virtual_stages in zip(steps_s, ranks, strict=True)
         ]
 
+    def _add_up_model(self, model: Chunk, options: PassOptions, merges: bool) -> float:
+        """Return for how long both passes of a model keep their busiest stream busy."""
+        kinds: tuple[PassKind, ...] = "F", "B"
+        passes = (Pass(model, kind, SAVE_ALL, options) for kind in kinds)
+        busy_s: list[float] = [*map(add, *map(self._add_up_pass, passes))]
+        return max(busy_s[:_CHAIN] if merges else busy_s)
+
     def _add_up_pass(self, chunk_pass: Pass) -> list[float]:
-        """Return for how long a pass keeps the host and each of its streams busy."""
+        """Return for how long a pass keeps the host and its streams busy, and its longest chain."""
         machine = self.machine.pass_machine(chunk_pass.options)
-        busy_s = [0.0] * (1 + len(Stream))
+        busy_s = [0.0] * (1 + _CHAIN)
         for segment, number in Counter(record_pass(chunk_pass).segments).items():
             busy_s[0] += number * machine.host_s(segment)
             for stream, stream_s in enumerate(self._segment_s(segment), start=1):
@@ -166,11 +150,22 @@ class Bounds:
         return busy_s
 
     def _add_up_segment(self, segment: Segment) -> list[float]:
-        """Return [streams], the time of a segment's ops on each stream."""
-        busy_s = [0.0] * len(Stream)
-        for op in segment.ops:
-            busy_s[stream_of(op)] += self.machine.model.seconds(op.work)
-        return busy_s
+        """Return [streams], the time of a segment's ops on each stream, and of the longest chain.
+
+        The chain ends with a kernel, or a collective that the next segment waits for: the next
+        kernel follows it. Its ops wait for each other, as when a pass is simulated.
+        """
+        busy_s, free_s = [0.0] * len(Stream), [0.0] * len(Stream)
+        ends_s = list[float]()
+        for op, waits in zip(segment.ops, segment.waits, strict=True):
+            stream, op_s = stream_of(op), self.machine.model.seconds(op.work)
+            busy_s[stream] += op_s
+            # Collectives too wait for the kernel before them.
+            start_s = max(free_s[stream], free_s[Stream.COMPUTE], *(ends_s[at] for at in waits))
+            free_s[stream] = start_s + op_s
+            ends_s.append(start_s + op_s)
+        awaited_s = (ends_s[at] for at in segment.awaited)
+        return [*busy_s, max([free_s[Stream.COMPUTE], *awaited_s])]
 
 
 def _forward_input_and_backward(
@@ -195,85 +190,3 @@ def _least_seconds(plan: Plan, seconds: Callable[[Pass], float]) -> dict[Kind, l
         for (number, kind, _), chunk_pass in passes.items():
             times[kind][number] = min(times[kind][number], seconds(chunk_pass))
     return times
-
-
-def _states_bytes(plan: Plan) -> list[int]:
-    """Return the model states of the different stages, without gradients that a pass makes."""
-    stages = tuple(dict.fromkeys(plan.stage_parameters))
-    return _states_of_stages(plan.step_options, stages, has_gradients=not makes_gradients(plan))
-
-
-@functools.lru_cache(maxsize=1024)
-def _states_of_stages(
-    options: StepOptions, stages: tuple[Parameters, ...], *, has_gradients: bool
-) -> list[int]:
-    states = [rank_states(options, stage) for stage in stages]
-    return [each.total_bytes - each.gradients_bytes * (not has_gradients) for each in states]
-
-
-def _activations_bytes(plan: Plan) -> Iterator[tuple[Parameters, int]]:
-    """Yield the parameters of different ranks, and the least bytes of their activations at a peak.
-
-    These are saved activations and working tensors.
-    """
-    keys = defaultdict[tuple[int, bool], list[PassKey]](list)
-    for key in plan.passes:
-        number, kind, *_ = key
-        if kind != "W":
-            keys[number, kind == "F"].append(key)
-    # The working tensors of a merged pass can be fewer than those of its two passes.
-    has_working = not plan.order.merges_passes
-
-    def saved_bytes_of(key: PassKey) -> int:
-        """Return the bytes that a forward pass leaves on the GPU."""
-        return pass_memory(plan.passes[key]).remaining_bytes
-
-    def extra_bytes_of(key: PassKey) -> int:
-        """Return the bytes of a backward pass's working tensors."""
-        return pass_memory(plan.passes[key]).extra_bytes * has_working
-
-    @functools.cache
-    def least_bytes(chunk: int) -> tuple[int, int]:
-        """Return the bytes that a chunk saves, and those of its working tensors."""
-        return min(map(saved_bytes_of, keys[chunk, True])), min(
-            map(extra_bytes_of, keys[chunk, False])
-        )
-
-    numbers = plan.model_chunks.numbers
-    ranks = zip(plan.stage_parameters, *_ranks_of(plan.order), strict=True)
-    for parameters, chunks, most_waiting in dict.fromkeys(
-        (
-            parameters,
-            frozenset(numbers[stage] for stage in virtual_stages),
-            most_waiting,
-        )
-        for parameters, virtual_stages, most_waiting in ranks
-    ):
-        saved_bytes, working_bytes = zip(*map(least_bytes, chunks), strict=True)
-        waiting_bytes = most_waiting * min(saved_bytes) + min(working_bytes)
-        yield parameters, max(waiting_bytes, *map(add, saved_bytes, working_bytes))
-
-
-class _Ranks(NamedTuple):
-    """What the order of a pipeline says of its ranks.
-
-    Args:
-        virtual_stages: [ranks], the virtual stages of each rank.
-        most_waiting: [ranks], the most forward passes of the walk that wait for their backward
-            passes.
-    """
-
-    virtual_stages: tuple[tuple[int, ...], ...]
-    most_waiting: tuple[int, ...]
-
-
-@functools.lru_cache(maxsize=4096)
-def _ranks_of(order: Order) -> _Ranks:
-    schedule = order.actions
-    # Each rank ends with none waiting, so one cumulative sum covers all ranks.
-    waiting = np.cumsum(_WAITING[schedule.kind])
-    if schedule.merges is not None:
-        # A merged backward pass frees tensors before its forward pass has saved all of its own.
-        waiting = np.where(schedule.merges, 0, waiting)
-    most_waiting = np.maximum.reduceat(waiting, schedule.rank_starts[:-1])
-    return _Ranks(schedule.placement.virtual_stages, tuple(most_waiting.tolist()))

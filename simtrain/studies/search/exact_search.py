@@ -22,11 +22,11 @@ from typing import Any, NamedTuple, TypeVar
 from simtrain.base.values import dataclass, field
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.planned import PlannedIteration
+from simtrain.schedules import FAMILIES
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.search.bounds import Bounds
-from simtrain.studies.search.space import Point, Space, in_short
+from simtrain.studies.search.space import COORDINATES, Point, Space, in_short
 from simtrain.units import format_seconds
-from simtrain.workload.recompute import SAVE_ALL
 
 Key = tuple[float, float]
 """Iteration time and peak memory; equal times are ranked by memory."""
@@ -70,6 +70,20 @@ def stop_after(seconds: float | None, interrupted: Callable[[], bool]) -> Stop:
     return stop
 
 
+class _OrderTraits(NamedTuple):
+    """What a schedule's order does with passes, whatever its sizes."""
+
+    merges: bool
+    splits_backwards: bool
+    copies: int
+
+
+@functools.cache
+def _traits(schedule: str) -> _OrderTraits:
+    family = FAMILIES[schedule]
+    return _OrderTraits(family.merges, family.splits_backwards, family.placement(2, 1).copies)
+
+
 class Explorer:
     """Evaluates points of a space, and bounds them.
 
@@ -95,11 +109,11 @@ class Explorer:
         self._machine = evaluator.machine_of(space.base)
         self.bounds = Bounds(self._machine)
         self._evaluations: dict[Point, Evaluation] = {}
-        self._peaks_bytes: dict[Point, int] = {}
-        self._too_large: dict[Point, int] = {}
+        self.peaks_bytes: dict[Point, int] = {}
+        self._too_large: dict[tuple[Point, bool], int] = {}
         # Memory and time of a point are asked for in turn.
         self._plan = functools.lru_cache(maxsize=8)(self._new_plan)
-        self._states_bytes = functools.cache(self._new_states_bytes)
+        self._work_s: dict[tuple[Any, ...], float] = {}
 
     def attempt(self, point: Point, evaluate: Callable[[Point], _T], otherwise: _T) -> _T:
         """Return `evaluate(point)`, or `otherwise` if it fails now or has failed before."""
@@ -119,58 +133,51 @@ class Explorer:
 
     def peak_bytes(self, point: Point) -> int:
         """Return the peak memory of a point."""
-        if point not in self._peaks_bytes:
-            self._peaks_bytes[point] = self.attempt(point, self._peak_bytes, _FAILED_BYTES)
-        return self._peaks_bytes[point]
+        if point not in self.peaks_bytes:
+            self.peaks_bytes[point] = self.attempt(point, self._peak_bytes, _FAILED_BYTES)
+        return self.peaks_bytes[point]
 
     def _peak_bytes(self, point: Point) -> int:
         return PlannedIteration(self._plan(point), self._machine).fit.peak_bytes
 
-    def least_peak_bytes(self, point: Point) -> int:
-        """Return a lower bound of a point's peak memory, up to one above the limit."""
-        return self.attempt(point, self._least_peak_bytes, _FAILED_BYTES)
-
-    def _least_peak_bytes(self, point: Point) -> int:
-        # Layouts that differ only in what they keep of activations have the same states.
-        states_bytes = self._states_bytes(point._replace(recompute=SAVE_ALL, micro=1))
-        if states_bytes > self.limit_bytes:
-            return states_bytes
-        return self.bounds.peak_bytes(self._plan(point), self.limit_bytes)
-
-    def _new_states_bytes(self, alike: Point) -> int:
-        return self.bounds.states_bytes(self._plan(alike))
-
     def _new_plan(self, point: Point) -> Plan:
         return PlannedIteration.of(self.space.scenario(point), self._machine).plan
 
-    def least_key(self, point: Point) -> Key | None:
-        """Return a quick lower bound of a point's key; None if the point cannot fit.
+    def work_s(self, point: Point) -> float:
+        """Return a lower bound of the time of all points with the same ranks and microbatches."""
+        ranks = point[: COORDINATES.index("interleave")], point.off, _traits(point.schedule)
+        alike = *ranks, point.micro, point.sequence_parallel, point.zero_stage == 3
+        if alike not in self._work_s:
+            self._work_s[alike] = self.attempt(
+                point, lambda point: self.bounds.work_s(self._plan(point)), 0.0
+            )
+        return self._work_s[alike]
 
-        A larger microbatch needs no less memory: if a smaller one cannot fit, it cannot.
+    def least_key(self, point: Point, most_s: float = math.inf) -> Key | None:
+        """Return a lower bound of a point's key; None if the point does not fit.
+
+        The peak is 0 if its work alone takes more than `most_s`. A larger microbatch needs no less
+        memory, if gradients wait for the same passes: if a smaller one does not fit, it does not.
         """
-        alike = point._replace(micro=1)
+        is_alone = point.micro * point.data == self.space.base.batch.global_
+        alike = point._replace(micro=1), is_alone and point.zero_stage == 3
         if point.micro > self._too_large.get(alike, math.inf):
             return None
-        peak_bytes = self.least_peak_bytes(point)
+        if (work_s := self.work_s(point)) > most_s:
+            return work_s, 0
+        peak_bytes = self.peak_bytes(point)
         if peak_bytes > self.limit_bytes:
-            if point not in self.failures:
+            if point not in self.failures and not _traits(point.schedule).splits_backwards:
                 self._too_large[alike] = point.micro
             return None
         return self.attempt(
             point, lambda point: (self.bounds.busy_s(self._plan(point)), peak_bytes), None
         )
 
-    def close_key(self, point: Point) -> Key | None:
-        """Return a close lower bound of a point's key; None if the point does not fit."""
-        peak_bytes = self.peak_bytes(point)
-        if peak_bytes > self.limit_bytes:
-            return None
-        return self.attempt(
-            point, lambda point: (self.bounds.iteration_s(self._plan(point)), peak_bytes), None
-        )
-
     def key(self, point: Point) -> Key | None:
-        return self.attempt(point, lambda point: key_of(self.evaluation(point)), None)
+        """Return the exact key of a point; None if the point does not fit."""
+        key = self.attempt(point, lambda point: key_of(self.evaluation(point)), None)
+        return None if key is None or key[1] > self.limit_bytes else key
 
 
 def key_of(evaluation: Evaluation) -> Key:
@@ -182,7 +189,7 @@ class QueuePlace(NamedTuple):
     """Where a point is in a queue.
 
     Args:
-        closeness: how many steps led to the key; after all of them it is exact.
+        closeness: 0 for a bound of the work, 1 for one of the time and the memory, 2 if exact.
     """
 
     key: Key
@@ -280,17 +287,19 @@ class _Search:
         The base's own layout is first, because somebody chose it; likely layouts of all splits over
         ranks follow, so that a search that is stopped has seen the layouts that matter.
         """
-        answer_at = 1
+        answer_at, most_s = 1, math.inf
         order = sorted(range(len(self.points)), key=partial(self.distance, base_point))
         for done, number in enumerate(order, start=1):
             self.report("bounding", done)
-            self.put(number, self.explorer.least_key(self.points[number]), 0)
+            self.put(number, self.explorer.least_key(self.points[number], most_s))
             self.num_bounded = done
             if done == answer_at or (self.queue and not self.simulated and done >= _FIRST_ANSWER):
                 answer_at = max(2 * done, _FIRST_ANSWER)
-                self.queue += self.rank(1, 0) + self.passed
+                self.queue += self.rank(self.top, 0) + self.passed
                 self.passed.clear()
                 heapq.heapify(self.queue)
+                if len(self.best) == self.top:
+                    most_s, _ = self.best[-1].key
 
     def distance(self, base_point: Point, number: int) -> tuple[Any, ...]:
         point = self.points[number]
@@ -303,11 +312,12 @@ class _Search:
             number,
         )
 
-    def put(self, number: int, key: Key | None, closeness: int) -> QueuePlace | None:
+    def put(self, number: int, key: Key | None, *, is_exact: bool = False) -> QueuePlace | None:
         """Queue a point with a key; one without does not fit."""
         if key is None:
             self.fits[number] = False
             return None
+        closeness = 2 if is_exact else int(key[1] > 0)
         heapq.heappush(self.queue, place := QueuePlace(key, number, closeness))
         return place
 
@@ -317,10 +327,9 @@ class _Search:
         number, point = place.number, self.points[place.number]
         heapq.heappop(self.queue)
         if place.closeness == 0:
-            self.fits[number] = True
-            self.put(number, self.explorer.close_key(point), 1)
-        elif closer := self.put(number, self.explorer.key(point), 2):
-            self.simulated[number] = closer
+            self.put(number, self.explorer.least_key(point))
+        elif closer := self.put(number, self.explorer.key(point), is_exact=True):
+            self.fits[number], self.simulated[number] = True, closer
             if self.best[0] is closer:
                 time_s = self.explorer.evaluation(point).iteration_time_s
                 self.best_in_short = f"{format_seconds(time_s)}: {in_short(point)}"
@@ -349,17 +358,9 @@ class _Search:
         return risky + self.rank(top - len(risky), top - len(risky))
 
     def nearest(self) -> Point:
-        """Return the point with the smallest peak; quick bounds leave out most others."""
-        least = sorted(
-            (self.explorer.least_peak_bytes(point), number)
-            for number, point in enumerate(self.points)
-        )
-        best = _FAILED_BYTES, least[0][1]
-        for bound, number in least:
-            if bound >= best[0]:
-                break
-            best = min(best, (self.explorer.peak_bytes(self.points[number]), number))
-        return self.points[best[1]]
+        """Return the point with the smallest peak, if none fits."""
+        peaks_bytes = self.explorer.peaks_bytes
+        return min(self.points, key=lambda point: peaks_bytes.get(point, math.inf))
 
     def is_safe(self, place: QueuePlace) -> bool:
         """Whether the peak of a point is safe, or the bound of it in a bound of its key."""

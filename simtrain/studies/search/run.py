@@ -22,7 +22,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import FitVerdict, surely_fitting_bytes
 from simtrain.iteration.report.headline import iteration_line
 from simtrain.iteration.report.result import evidence_for
-from simtrain.scenario import REASONS, RecomputePolicy, Scenario, check_scenario
+from simtrain.scenario import REASONS, RULES, RecomputePolicy, Rule, Scenario, check_scenario
 from simtrain.studies.answer import Answer
 from simtrain.studies.changes import Change, all_values, changes_of, policies_near, setting_in_words
 from simtrain.studies.evaluation import Evaluation, Evaluator, Run
@@ -419,7 +419,8 @@ def search_layouts(request: SearchRequest) -> SearchResult:
         base_layout = ranked(base_point) if explorer.key(base_point) else None
     refinement = None
     if request.refines:
-        climber = _Climber(explorer, request.on_progress, stop, best)
+        rules = *RULES, *rules_on(profile)
+        climber = _Climber(explorer, request.on_progress, stop, best, rules)
         refinement = climber.refine(_refined_fields(space, check_held(request.hold)))
     return SearchResult(
         request.base,
@@ -503,6 +504,7 @@ class _Climber:
     on_progress: ProgressCallback
     stop: Stop
     best: Sequence[Candidate]
+    rules: Sequence[Rule]
     tried_fields: dict[str, None] = field(default_factory=dict)
     tried: dict[Point, tuple[Scenario, Evaluation] | None] = field(default_factory=dict)
     most_bytes: int = 0
@@ -569,6 +571,9 @@ class _Climber:
     def evaluated(self, scenario: Scenario, change: Change) -> tuple[Scenario, Evaluation] | None:
         try:
             changed = change.applied_to(scenario)
+            # An error of `evaluate` would first look for remedies, which nobody reads here.
+            if any(rule.check(changed) for rule in self.rules):
+                return None
             return changed, self.explorer.evaluator.evaluate(changed)
         except InputError:
             return None

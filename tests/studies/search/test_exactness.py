@@ -98,11 +98,6 @@ def test_both_rankings_equal_an_enumeration(name: str) -> None:
         assert all(each.fit.state is MemoryFit.PERHAPS for each in result.faster)
 
 
-def no_bound_of_memory(explorer: Explorer, point: Point) -> int:
-    """Return the loosest bound of a peak that a search has: the model states."""
-    return explorer.bounds.states_bytes(explorer._plan(point))
-
-
 def ignore(phase: str, done: int, total: int, best: str) -> None:
     """Ignore progress."""
 
@@ -114,16 +109,10 @@ def stop_from(number: int) -> Stop:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_loose", [False, True])
-@settings(max_examples=25)
+@settings(max_examples=50)
 @given(data=st.data())
-def test_any_part_of_a_space_is_ranked_exactly_or_says_how_far(
-    is_loose: bool, data: st.DataObject
-) -> None:
-    """Some of a space's layouts in any order, two limits, a length and steps to stop after.
-
-    With loose bounds, layouts that seem to fit surely turn out not to.
-    """
+def test_any_part_of_a_space_is_ranked_exactly_or_says_how_far(data: st.DataObject) -> None:
+    """Some of a space's layouts in any order, two limits, a length and steps to stop after."""
     known, points = every("narrow")
     part = data.draw(st.lists(st.sampled_from(points), min_size=1, max_size=40, unique=True))
     peaks = sorted(map(known.peak_bytes, part))
@@ -137,8 +126,6 @@ def test_any_part_of_a_space_is_ranked_exactly_or_says_how_far(
     )
     ranked = [point for *_, peak, point in keyed if peak <= safe] or [each[3] for each in keyed]
     with pytest.MonkeyPatch.context() as patch:
-        if is_loose:
-            patch.setattr(Explorer, "_least_peak_bytes", no_bound_of_memory)
         patch.setattr("simtrain.studies.search.exact_search._FIRST_ANSWER", 4)
         first = data.draw(st.sampled_from(part))
         outcome = search_all(explorer, part, top, ignore, stop_from(number), first=first)
@@ -166,7 +153,7 @@ def stopped(number: int, **arguments: Any) -> SearchResult:
 def test_the_best_never_gets_worse_and_the_answer_says_how_close_it_is() -> None:
     """At first nothing is proved, then a distance from the optimum, at last that it is the best."""
     num_bounds = len(every("narrow")[1])
-    numbers = 0, num_bounds // 2, num_bounds + 4, num_bounds + 12, 10_000
+    numbers = 0, num_bounds // 2, num_bounds - 1, num_bounds, 10_000
     results = [stopped(number, top=1) for number in numbers]
     bests = [result.best.iteration_time_s for result in results]
     assert bests == sorted(bests, reverse=True)
@@ -216,9 +203,8 @@ def test_if_nothing_surely_fits_all_that_fit_are_ranked() -> None:
     assert not result.is_safe and result.ranked and not result.faster
 
 
-def test_if_nothing_fits_the_nearest_has_the_smallest_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_nothing_fits_the_nearest_has_the_smallest_peak() -> None:
     known, points = every("narrow")
-    monkeypatch.setattr(Explorer, "_least_peak_bytes", no_bound_of_memory)
     explorer = Explorer(known.space, known.evaluator, 1, 1)
     nearest = search_all(explorer, points, 1, ignore, lambda: None).nearest
     assert nearest and known.peak_bytes(nearest) == peaks_bytes("narrow")[0]
