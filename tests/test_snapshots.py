@@ -5,10 +5,12 @@ digits; pages are those of a terminal of 80 columns. A difference is a predictio
 moved: its commit says why.
 """
 
+import itertools
 import json
 import pathlib
 import re
 import shlex
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from simtrain.guests.paper.targets import reproduce
 from simtrain.render.figures.style import styled
 from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate
-from tests.helpers.command_line import call
+from tests.helpers.command_line import call, commands
 from tests.helpers.drawings import artists_of
 from tests.helpers.kineto import kernel, launched, step, write
 from tests.helpers.measured_records import alone, header, linked
@@ -36,23 +38,46 @@ PAGES = (
     "run llama3_8b --draws 3",
     "run table5_530b_full --show memory",
     "run llama3_8b --show memory --allow-oom --set hardware.gpu.memory_capacity='20 GiB'",
+    "run llama3_8b --allow-oom --set hardware.gpu.memory_capacity='20 GiB'",
+    "run llama3_70b --format csv --table peaks",
+    "run gpt2_1_5b --show ops --format csv",
     "run mixtral_8x7b --show ops",
+    "run table5_22b_present --show ops --set parallelism.pipeline=2 --set batch.global=8",
     "run table5_22b_present --show sources",
     "run llama3_8b --show mfu",
     "run table5_175b_full --show peak_memory",
     "run table5_22b_present --show schedule --set parallelism.pipeline=2",
+    "run table5_22b_present --show schedule --set parallelism.pipeline=2 --set schedule=zb_h1",
+    "run table5_175b_present --show schedule --set batch.global=16",
+    "run deepseek_v3 --show hfu",
+    "run llama3_70b --show settings",
     "compare gpt2_1_5b",
     "compare table5_22b_full table5_22b_present",
+    "compare llama3_8b nemotron4_15b llama3_8b llama3_70b",
+    "compare llama3_8b table5_22b_full --format csv",
     "compare llama3_70b --schedules --set batch.global=16",
+    "compare mixtral_8x7b --schedules",
     "cost llama3_8b --tokens 1T --details",
+    "cost table5_22b_present --tokens 300B --goodput 1 --pue 1.2 --co2 380",
+    "cost table5_22b_present --days 3 --price '2.5 EUR/h' --details",
+    "cost neuron_llama2_7b --tokens 1T --pue 1.2 --co2 380 --details",
+    "cost gpt2_1_5b --tokens 1000",
     "cost gpt2_1_5b --tokens 100M",
     "search gpt2_1_5b --gpus 2 --top 3 --set batch.global=8 --details",
+    "search gpt2_1_5b --gpus 2 --top 2 --format csv",
+    "search qwen3_30b_a3b --gpus 8 --top 2 --set batch.global=8 --details",
+    "search gpt2_1_5b --gpus 2 --set hardware.gpu.memory_capacity='26 GiB' --vary schedule",
     "search gpt2_1_5b --gpus 1,2 --tokens 1B",
+    "search gpt2_1_5b --gpus 1..16 --tokens 1B --days 1 --budget 76 --details",
+    "search gpt2_1_5b --gpus 2,6 --tokens 1B --goodput auto --cluster h20,trn1 --format csv",
     "show",
     "show profiles",
+    "show gb200",
+    "show trn1",
     "show llama3_8b",
     "show E310",
     *(f"reproduce {target}" for target in (*DRAWN, "table2", "appendix-c")),
+    *(f"{name} --help" for name in ("", "calibrate", *commands())),
 )
 DATA = (
     "compare table5_22b_full table5_22b_present",
@@ -75,6 +100,13 @@ def rounded(value: Any) -> Any:
         case list():
             return [rounded(each) for each in value]
     return value
+
+
+def shortened(text: str) -> str:
+    """Return the text with eight digits of numbers in full precision."""
+    return re.sub(
+        r"\b(?=[\d.]{16})\d+\.\d+(e-\d+)?", lambda number: f"{float(number[0]):.8g}", text
+    )
 
 
 def answer(*words: str) -> dict[str, Any]:
@@ -105,10 +137,31 @@ def test_a_page_stays(
     command: str, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("simtrain.commands.printing._PLAIN_WIDTH", 80)
+    monkeypatch.setenv("COLUMNS", "80")
     outcome = call(*shlex.split(command))
     assert outcome.exit_code == 0, outcome.stderr
     assert not {"nan", "nan%", "inf", "inf%", "-inf"} & {*outcome.stdout.lower().split()}
-    assert "\n".join(line.rstrip() for line in outcome.stdout.splitlines()) == snapshot
+    text = shortened(outcome.stdout)
+    assert "\n".join(line.rstrip() for line in text.splitlines()) == snapshot
+
+
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [
+        ("--gpus 2", 40),
+        ("--gpus 2", 95),
+        ("--gpus 2 --set batch.global=8", 60),
+        ("--gpus 1,2 --tokens 1B", 18),
+        ("--gpus 1,2 --tokens 1B", 80),
+    ],
+)
+def test_a_page_of_a_search_that_is_interrupted_stays(
+    words: str, number: int, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = itertools.count()
+    pressed = nullcontext(lambda: next(asked) >= number)
+    monkeypatch.setattr("simtrain.commands.printing.first_interrupt", lambda: pressed)
+    assert call("search", "gpt2_1_5b", *words.split()).stdout == snapshot
 
 
 @pytest.mark.parametrize("target", DRAWN)
@@ -158,5 +211,4 @@ def test_a_report_stays(tmp_path: pathlib.Path, snapshot: SnapshotAssertion) -> 
     file, words = tmp_path / "report.html", ("table5_22b_present", "--set", "batch.global=8")
     assert call("run", *words, "-o", str(file)).exit_code == 0
     text = re.sub(r"(?s)<(script|style|table)\b.*?</\1>|data:[^\"]*", "", file.read_text("utf-8"))
-    text = re.sub(r"\d+\.\d{9,}(e-\d+)?", lambda number: f"{float(number[0]):.8g}", text)
-    assert text.replace("><", ">\n<") == snapshot
+    assert shortened(text).replace("><", ">\n<") == snapshot

@@ -26,16 +26,6 @@ def test_h_prints_the_same_as_help(command: str, monkeypatch: pytest.MonkeyPatch
     assert call(*command.split(), "-h") == help
 
 
-def test_help_lists_groups_of_commands_and_run_first() -> None:
-    start = " ".join(call("-h").stdout.split()[:40])
-    assert "Simulate one training iteration of a large model" in start
-    assert "Start with: simtrain llama3_70b" in start
-    titles = re.findall(r"─ (\w[\w ]*) ─", call("-h").stdout)
-    assert titles == ["Options", "Commands"]
-    commands = re.findall(r"^│ ([a-z]+) ", call("-h").stdout, re.MULTILINE)
-    assert commands[0] == "run"
-
-
 @pytest.mark.parametrize("width", [80, 120])
 def test_help_is_wrapped_to_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No line ends early: the first word of the next line would not fit."""

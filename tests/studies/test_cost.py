@@ -204,24 +204,6 @@ def small(tmp_path: pathlib.Path) -> str:
     return str(path)
 
 
-def test_the_command_prints_days_price_and_energy(small: str) -> None:
-    page = call("cost", small, "--tokens", "300B", "--goodput", "1").stdout
-    for words in ("300,000,000,000", " days (", "GPU-hours", " USD", "at most", "p4de.24xlarge"):
-        assert words in page
-    assert "failures, checkpoints and evaluations are excluded" in page
-    options = ("--set", "cluster=h100_sxm", "--tokens", "1B", "--pue", "1.2", "--co2", "380")
-    page = call("cost", small, *options).stdout
-    assert all(words in page for words in ("energy of the site", " tonnes", "a PUE of 1.2"))
-
-
-def test_the_command_names_missing_entries(small: str) -> None:
-    done = call("cost", small, "--tokens", "300B", "--goodput", "1", "--set", "cluster=trn1")
-    assert done.exit_code == 0
-    assert "energy" not in done.stdout.partition("Every iteration")[0]
-    assert "running_costs.gpu_power, running_costs.node_power" in done.stdout
-    assert "not calibrated" in done.stdout and "USD" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [

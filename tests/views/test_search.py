@@ -1,14 +1,11 @@
 """A search's answer reads from the top, and marks what may not fit."""
 
 import functools
-import io
 import re
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from simtrain.render.terminal import terminal_page
 from simtrain.studies.search.run import SearchResult, search
 from simtrain.views.search import MAY_NOT_FIT, search_view
 from tests.helpers.search_spaces import every, with_memory
@@ -25,34 +22,9 @@ def searched(**arguments: Any) -> SearchResult:
     return search(scenario, 4, top=4, **arguments)
 
 
-def lines_of(result: SearchResult, details: bool = False) -> list[str]:
-    """Return the page in a terminal of 80 columns."""
-    console = Console(file=io.StringIO(), width=80)
-    console.print(terminal_page(search_view(result, details)))
-    assert isinstance(console.file, io.StringIO)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
-
-
 def facts_of(result: SearchResult) -> dict[str, float]:
     """Return the times that the page begins with, by their names."""
     return {name: fact.value for name, fact in search_view(result).parts[1].rows}  # type: ignore
-
-
-@pytest.mark.slow
-def test_the_best_come_first_and_the_proof_last() -> None:
-    result = searched()
-    assert result.faster and result.is_safe
-    assert facts_of(result) == {
-        "Best that surely fits": result.ranked[0].iteration_time_s,
-        "Faster, may not fit": result.faster[0].iteration_time_s,
-    }
-    whole = "\n".join(lines_of(result))
-    order = ("Best that", "Faster, may", "90 % interval", "────", "Exact among")
-    places = [whole.index(words) for words in order]
-    assert places == sorted(places)
-    proof = search_view(result).sentences[-1]
-    assert "none that surely fits is faster than number 1, and none that may fit" in proof
-    assert len(proof) < 3 * 80
 
 
 @pytest.mark.slow

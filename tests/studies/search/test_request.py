@@ -5,7 +5,6 @@ import json
 import pathlib
 import re
 import signal
-from contextlib import nullcontext
 from operator import attrgetter
 from typing import Any
 
@@ -252,16 +251,6 @@ def test_exit_codes(
     outcome = call("search", str(file), *options)
     assert (outcome.exit_code, outcome.stdout) == (exit_code, "")
     assert code in outcome.stderr
-
-
-def test_an_interrupted_command_prints_the_best_so_far(
-    file: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pressed = nullcontext(lambda: True)
-    monkeypatch.setattr("simtrain.commands.printing.first_interrupt", lambda: pressed)
-    outcome = call("search", str(file), "--gpus", "4")
-    assert (outcome.exit_code, outcome.stderr) == (0, "")
-    assert re.search(r"Interrupted. Best found: simulated 1 of", outcome.stdout)
 
 
 def test_the_first_ctrl_c_sets_a_flag_and_the_second_raises() -> None:
