@@ -17,6 +17,7 @@ from simtrain.guests.traces.study import (
     simulated_kernels,
     traced_kernels,
 )
+from simtrain.guests.traces.view import trace_view
 from simtrain.iteration.report.result import Result
 from simtrain.render.traces.write import write_trace
 from simtrain.scenario import Scenario
@@ -24,6 +25,7 @@ from simtrain.studies.simulation import simulate
 from tests.helpers.kineto import kernel, launched, step, write
 from tests.helpers.toys import small
 from tests.helpers.traced_kernels import TRACED
+from tests.helpers.traces import read_json
 
 CASES: dict[str, Scenario] = TRACED | {"host": small({"sequence_parallel": True})}
 
@@ -153,23 +155,47 @@ def test_steps_cut_a_trace_at_what_they_launched(tmp_path: pathlib.Path) -> None
     assert [each.seconds * 1e6 for each in iterations] == pytest.approx([140, 100, 100])
 
 
-def test_kernels_are_mapped_in_order_if_counts_agree(tmp_path: pathlib.Path) -> None:
-    """Three products of the trace are the three of an op only if the simulation has three."""
-    result = simulate(small({"pipeline": 1, "sequence_parallel": True}))
-    simulated = simulated_kernels(result, 0)
-    products = [k for k in simulated.works if k.kind.name == "products"]
-    count = int(sum(int((simulated.work == n).sum()) for n, k in enumerate(simulated.works)
-                    if k.kind.name == "products"))  # fmt: skip
-    events = [step(0, 0, 1e6), *(kernel(GEMM, 10 * number, 5) for number in range(count))]
-    rank = compared(result, write(tmp_path / "t.json", events)).ranks[0]
-    (row,) = (kind for kind in rank.kinds if kind.kind == "products")
-    assert row.mapped_by == "order" and row.traced.count == count
-    mapped = {op.op: op.traced.count for op in rank.ops}
-    assert mapped.keys() == {work.name for work in products}
-    assert sum(mapped.values()) == count
-    rank = compared(result, write(tmp_path / "t.json", events[:-1])).ranks[0]
-    (row,) = (kind for kind in rank.kinds if kind.kind == "products")
-    assert row.mapped_by == "kind" and not rank.ops
+def test_kernels_of_other_names_are_mapped_in_order(tmp_path: pathlib.Path) -> None:
+    """Two halves of each product, which one op of PyTorch launched, are that product again."""
+    result, file = simulate(CASES["host"]), tmp_path / "t.json.gz"
+    write_trace(result, file, window_s=(0.0, result.iteration_time_s))
+    named = compared(result, file).ranks
+    products = {op.op for rank in named for op in rank.ops if op.kind == "matrix products"}
+    events = []
+    for number, event in enumerate(read_json(file)["traceEvents"]):
+        if event["name"] not in products or event.get("cat") != "kernel":
+            events.append(event)
+            continue
+        arguments = {"stream": 7, "External id": number + 100_000}
+        half = event | {"name": GEMM, "dur": event["dur"] / 2, "args": arguments}
+        op = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "tid": 1, "ts": 0, "dur": 1}
+        events += [op | {"args": arguments}, half, half | {"ts": event["ts"] + half["dur"]}]
+    info = {"distributedInfo": {"rank": 0, "world_size": 16}}
+    ranks = compared(result, write(file, events, **info)).ranks
+    assert len(ranks) == len(named) == result.num_stages
+    for rank, expected in zip(ranks, named, strict=True):
+        by = {kind.kind: kind.mapped_by for kind in rank.kinds}
+        assert by == dict.fromkeys(by, "name") | {"products": "order"}
+        for each, other in zip(rank.kinds, expected.kinds, strict=True):
+            assert each.traced.count == other.traced.count
+            assert each.traced.total_s == pytest.approx(other.traced.total_s)
+        counts, before = ({op.op: op.traced.count for op in of.ops} for of in (rank, expected))
+        assert counts == before
+        seconds, before_s = ({op.op: op.traced.total_s for op in of.ops} for of in (rank, expected))
+        assert seconds == pytest.approx(before_s)
+        assert rank.traced.total_s == pytest.approx(expected.traced.total_s)
+    last = next(event for event in reversed(events) if event["name"] == GEMM)
+    events.append(last | {"args": {"stream": 7}})
+    ranks = compared(result, write(file, events, **info)).ranks
+    assert [products.isdisjoint(op.op for op in rank.ops) for rank in ranks].count(True) == 1
+
+
+@pytest.mark.parametrize(("longer_us", "words"), [(0.009, "take the same"), (0.015, "longer")])
+def test_roundings_are_no_differences(tmp_path: pathlib.Path, longer_us: float, words: str) -> None:
+    result, file = simulate(CASES["tensor"]), tmp_path / "t.json.gz"
+    events = [step(0, 0, result.iteration_time_s * 1e6 + longer_us), kernel(GEMM, 0, 5)]
+    comparison = compared(result, write(file, events))
+    assert words in trace_view(comparison).sentences[0]
 
 
 def test_more_traces_than_stages_are_refused(tmp_path: pathlib.Path) -> None:
@@ -187,7 +213,12 @@ def test_ranks_of_the_scenario_are_beside_their_stages(tmp_path: pathlib.Path) -
         info = {"rank": stage * stride + 1, "world_size": world}
         events = [kernel(GEMM, 0, 5 + stage)]
         files.append(write(tmp_path / f"{stage}.json", events, distributedInfo=info))
-    ranks = compared(result, *files).ranks
-    assert [(rank.stage, rank.rank) for rank in ranks] == [
+    comparison = compared(result, *files)
+    assert comparison.is_by_rank
+    assert [(rank.stage, rank.rank) for rank in comparison.ranks] == [
         (stage, stage * stride + 1) for stage in range(result.num_stages)
     ]
+    for rank, size in ((world, world), (world - 1, world + 1), (None, world)):
+        info = {"rank": rank, "world_size": size}
+        alone = compared(result, write(files[0], [kernel(GEMM, 0, 5)], distributedInfo=info))
+        assert not alone.is_by_rank and alone.ranks[0].stage == 0

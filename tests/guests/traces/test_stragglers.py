@@ -12,6 +12,7 @@ from simtrain.guests.traces.ranks import read_rank_traces
 from simtrain.guests.traces.stragglers import step_of_traces
 from tests.helpers.command_line import call, refused
 from tests.helpers.kineto import kernel, step, write
+from tests.helpers.traces import read_json
 
 RANKS = {"Group size": 3, "Process Group Name": "0", "Process Group Ranks": "[0, 1, 2]"}
 
@@ -47,12 +48,46 @@ def test_a_slow_rank_of_traces_is_named(tmp_path: pathlib.Path) -> None:
     assert np.array_equal(by_events.end_s, simulate(replay.program).end_s)
 
 
-def test_even_ranks_have_no_straggler(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(("work_us", "culprit"), [(20, None), (20.15, None), (20.285, "rank 2")])
+def test_half_a_percent_of_the_step_makes_a_straggler(
+    tmp_path: pathlib.Path, work_us: float, culprit: str | None
+) -> None:
     for rank in range(3):
-        rank_trace(tmp_path, rank, 20.0, **RANKS)
+        rank_trace(tmp_path, rank, work_us if rank == 2 else 20, **RANKS)
     data = json.loads(call("validate", str(tmp_path), "--format=json").stdout)
-    assert data["culprit"] is None and data["slowdown"] == pytest.approx(1)
-    assert "OK: no rank" in call("validate", str(tmp_path)).stdout
+    assert (data["culprit"] or {"name": None})["name"] == culprit
+    typical_us = (40 + work_us) / 3 + 25 - work_us + 2
+    assert data["slowdown"] == pytest.approx(27 / typical_us)
+    assert ("OK: no rank" in call("validate", str(tmp_path)).stdout) == (culprit is None)
+
+
+def test_the_median_step_of_ten_ranks_worked_out_by_hand(tmp_path: pathlib.Path) -> None:
+    """Its ranks need 10 us but for rank 3, which needs 12, and rank 9, which needs 20.
+
+    Where the first step of a rank is shorter or longer than this one, others decide its place.
+    """
+    ranks = RANKS | {"Group size": 10}
+    for rank in range(10):
+        work_us = {3: 12, 9: 20}.get(rank, 10)
+        own = read_json(rank_trace(tmp_path, rank, work_us, **ranks))
+        events = [event | {"ts": event["ts"] + 100} for event in own["traceEvents"]]
+        events += [step(1, 0, 10), kernel("gemm", 0, 9), kernel("gemm", 400, 1)]
+        events += [step(2, 400, 50 if rank % 2 else 5), kernel("gemm", 401, 2)]
+        write(tmp_path / f"rank{rank}.json.gz", events, distributedInfo=own["distributedInfo"])
+    data = json.loads(call("validate", str(tmp_path), "--format=json").stdout)
+    # The mean of all is 11.2 us; without rank 9, rank 3 is the last.
+    assert data["measured_s"] == pytest.approx(27e-6)
+    assert data["replayed_s"] == pytest.approx(27e-6)
+    assert data["typical_s"] == pytest.approx((11.2 + 5 + 2) * 1e-6)
+    assert (data["num_workers"], len(data["suspects"])) == (10, 8)
+    first = data["suspects"][0]
+    assert (first["name"], data["culprit"]) == ("rank 9", first)
+    assert first["without_s"] == pytest.approx((12 + 5 + 2) * 1e-6)
+    assert first["saving"] == pytest.approx(8 / 27)
+    assert first["relative_passes"] == pytest.approx(22 / 13.2)
+    assert [each["saving"] for each in data["suspects"][1:]] == pytest.approx([0] * 7, abs=1e-9)
+    text = call("validate", str(tmp_path)).stdout
+    assert "STRAGGLER: rank 9: without it the step takes 19 µs, 29.6% less" in text
 
 
 def test_ranks_that_wait_for_each_other_are_an_error(tmp_path: pathlib.Path) -> None:
