@@ -1,5 +1,6 @@
 """`simtrain import`: printed configs of Megatron-Bridge."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,81 +10,7 @@ from simtrain.scenario import Scenario
 from simtrain.scenario.resolved import settings_of
 from tests.helpers.imported import bridge_draft, import_megatron, written
 
-PRINTED = """\
-_target_: megatron.bridge.training.config.ConfigContainer
-checkpoint:
-  _target_: megatron.bridge.training.config.CheckpointConfig
-  save: null
-  async_save: false
-comm_overlap: null
-ddp:
-  _target_: megatron.core.distributed.DistributedDataParallelConfig
-  align_param_gather: false
-  data_parallel_sharding_strategy: no_shard
-  grad_reduce_in_fp32: false
-  overlap_grad_reduce: true
-  overlap_param_gather: true
-  use_distributed_optimizer: true
-  use_megatron_fsdp: false
-mixed_precision:
-  _target_: megatron.bridge.training.mixed_precision.MixedPrecisionConfig
-  bf16: true
-  grad_reduce_in_fp32: true
-  params_dtype:
-    _call_: false
-    _target_: torch.bfloat16
-model:
-  _target_: megatron.bridge.models.gpt_provider.GPTModelProvider
-  activation_func:
-    _call_: false
-    _target_: torch.nn.functional.silu
-  add_bias_linear: false
-  attention_backend:
-    _args_:
-    - 5
-    _call_: true
-    _target_: megatron.core.transformer.enums.AttnBackend
-  attention_dropout: 0.0
-  bias_activation_fusion: true
-  context_parallel_size: 1
-  ffn_hidden_size: 14336
-  gated_linear_unit: true
-  hidden_dropout: 0.0
-  hidden_size: 4096
-  kv_channels: 128
-  make_vocab_size_divisible_by: 128
-  new_field_that_is_off: false
-  normalization: RMSNorm
-  num_attention_heads: 32
-  num_layers: 32
-  num_moe_experts: null
-  num_query_groups: 8
-  overlap_p2p_comm: false
-  pipeline_model_parallel_layout:
-  - - embedding
-    - decoder
-  - - decoder
-    - loss
-  pipeline_model_parallel_size: 4
-  position_embedding_type: rope
-  recompute_granularity: null
-  seq_length: 8192
-  sequence_parallel: true
-  share_embeddings_and_output_weights: false
-  tensor_model_parallel_size: 2
-  virtual_pipeline_model_parallel_size: 2
-  vocab_size: 128256
-optimizer:
-  _target_: megatron.core.optimizer.OptimizerConfig
-  exp_avg_dtype:
-    _call_: false
-    _target_: torch.bfloat16
-  use_precision_aware_optimizer: true
-train:
-  _target_: megatron.bridge.training.config.TrainingConfig
-  global_batch_size: 128
-  micro_batch_size: 1
-"""
+PRINTED = Path(__file__).with_name("bridge_config.yaml").read_text("utf-8")
 LAYOUT = PRINTED[
     PRINTED.index("  pipeline_model_parallel_layout:") : PRINTED.index(
         "  pipeline_model_parallel_size"

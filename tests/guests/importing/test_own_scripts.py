@@ -43,20 +43,6 @@ srun python pretrain_gpt.py $ARGS $CHUNKS --tensor-model-parallel-size $TP --seq
 """
 
 
-def test_one_answer_says_everything_that_lacks() -> None:
-    errors = refused("import", written("train.sh", OWN))
-    heads = [line for line in errors.splitlines() if line.startswith("train.sh:")]
-    assert [head.split()[1:4] for head in heads] == [
-        ["E874", "--seq-length", "is"],
-        ["E871", "--a-flag-of-ours", "is"],
-        ["E874", "--micro-batch-size", "is"],
-    ]
-    assert "which line 10 sets under a condition on $HOSTNAME" in heads[2]
-    assert "reason: it sets model.seq_length" in errors
-    assert "add --env LENGTH=... or --set model.seq_length=..." in errors
-    assert "--ignore-unknown" in errors
-
-
 @pytest.mark.parametrize("command", ["import", "run"])
 def test_the_second_try_is_an_answer(command: str) -> None:
     words = [*command.split(), written("train.sh", OWN), "--ignore-unknown"]

@@ -128,6 +128,7 @@ KNOWN = {
     "N=*": "*",
     'N="é$N"; A=(ü $N); N="${A[1]}"': "é24",
     "N=$(( (N + 1) * 2 )) # x": "50",
+    "N=${SLURM_NNODES:-8}": "8",
 }
 # A shell decides these, or they are not read.
 UNKNOWN = (
@@ -142,6 +143,9 @@ UNKNOWN = (
     "N=${N%4}",
     'export "N=48"',
     "IFS=,; N=3",
+    "IFS=,; N=${M:-3}",
+    "#SBATCH -N 2\nN=${SLURM_NNODES:-8}",
+    "N=${HOME:-8}",
 )
 
 

@@ -1,0 +1,153 @@
+"""What each source becomes: the whole file with its comments, or all of the error.
+
+`pytest tests/guests/importing/test_written_files.py --snapshot-update` writes it. A difference is a
+field, a place or a text that moved: its commit says why.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from simtrain.errors import InputError
+from simtrain.guests.importing.hugging_face.keys import FAMILIES
+from simtrain.guests.importing.shell.script_reader import read_script
+from simtrain.guests.importing.shell.syntax import Lines
+from tests.guests.importing import (
+    test_bridge,
+    test_deepspeed,
+    test_errors,
+    test_gpus,
+    test_hugging_face,
+    test_launch,
+    test_megatron,
+    test_megatron_cases,
+    test_own_scripts,
+    test_shell,
+    test_torchtitan,
+)
+from tests.helpers.imported import (
+    BASE,
+    GPT,
+    LLAMA,
+    bridge_draft,
+    import_deepspeed,
+    import_hugging_face,
+    import_megatron,
+    import_torchtitan,
+    written,
+)
+from tests.helpers.shell_scripts import drawn_script, ordinary_script
+
+
+def answer(read: Callable[..., Any], source: str, *overrides: str, **options: Any) -> str:
+    """Return the file that a source becomes, or its error."""
+    try:
+        return str(read(source, overrides, **options)[1])
+    except InputError as error:
+        return str(error)
+
+
+def bash(lines: str) -> str:
+    return f"#!/bin/bash\n{lines}\n"
+
+
+SCRIPTS = {
+    "gpt": GPT,
+    "llama": LLAMA,
+    "own": test_own_scripts.OWN,
+    **test_errors.WRONG,
+    **{bash(each): bash(each) for each in (*test_launch.LAUNCHES, *test_launch.UNKNOWN)},
+    **{each: bash(f"{each}\n{test_gpus.TRAIN}") for each in (*test_gpus.SAID, *test_gpus.ASSUMED)},
+}
+JOBS = {
+    "plain": test_torchtitan.JOB,
+    "float8": test_torchtitan.JOB + test_torchtitan.FLOAT8,
+    "eager": test_torchtitan.JOB.replace("compile = true", ""),
+    "compiled loss": test_torchtitan.JOB.replace(
+        "compile = true", "[compile]\nenable = true\ncomponents = ['loss']"
+    ),
+    **test_torchtitan.VARIANTS,
+    **test_torchtitan.WRONG,
+}
+CONFIGS = {
+    **{kind: test_hugging_face.of(kind) for kind in FAMILIES},
+    **test_hugging_face.WRONG,
+    **test_hugging_face.VARIANTS,
+}
+BRIDGES = {
+    "even": test_bridge.EVEN,
+    "layout": test_bridge.PRINTED,
+    **{
+        name: test_bridge.EVEN.replace(test_bridge.PRECISION, f"mixed_precision: {name}\n")
+        for name in ("bf16_with_mxfp8_mixed", "nemotron_3_super_bf16_with_nvfp4_mixed", "fp9")
+    },
+    "experts": test_bridge.EVEN.replace("num_moe_experts: null", test_bridge.EXPERTS),
+}
+SPEEDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "stage 3": {"zero_optimization": {"stage": 3, "stage3_max_live_parameters": 1e8}},
+    "on the host": {"zero_optimization": {"stage": 2, "cpu_offload": True}},
+    "on disks": {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}},
+    "wrong": {"zero_optimization": {"stage": 4}, "bf16": {"enabled": 1}, "fp_16": {}},
+}
+
+
+@pytest.mark.parametrize("case", SCRIPTS)
+def test_a_script_becomes_this_file(case: str, snapshot: SnapshotAssertion) -> None:
+    assert answer(import_megatron, written("run.sh", SCRIPTS[case])) == snapshot
+
+
+def test_a_log_becomes_this_file(snapshot: SnapshotAssertion) -> None:
+    assert answer(import_megatron, written("log.txt", test_megatron.PRINTED)) == snapshot
+
+
+def test_arguments_change_these_lines(snapshot: SnapshotAssertion) -> None:
+    data, plain = test_megatron_cases.DATA, answer(import_megatron, BASE).splitlines()
+    changed = {}
+    for words in [*(case["arguments"] for case in data["case"]), *data["examples"].values()]:
+        text = answer(import_megatron, f"{BASE} {test_megatron_cases.completed(words)}")
+        changed[words] = [line for line in text.splitlines() if line not in plain]
+    assert changed == snapshot
+
+
+@pytest.mark.parametrize("case", JOBS)
+def test_a_job_becomes_this_file(case: str, snapshot: SnapshotAssertion) -> None:
+    assert answer(import_torchtitan, written("job.toml", JOBS[case])) == snapshot
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_a_config_becomes_this_file(case: str, snapshot: SnapshotAssertion) -> None:
+    file = written("config.json", json.dumps(CONFIGS[case], indent=1))
+    assert answer(import_hugging_face, file) == snapshot
+
+
+@pytest.mark.parametrize("case", BRIDGES)
+def test_a_printed_config_becomes_this_file(case: str, snapshot: SnapshotAssertion) -> None:
+    def read(source: str, overrides: Any) -> Any:
+        return bridge_draft(source, overrides, gpus=64).finished()
+
+    assert answer(read, written("config.yaml", BRIDGES[case])) == snapshot
+
+
+@pytest.mark.parametrize("case", SPEEDS)
+def test_a_json_of_deepspeed_becomes_this_file(case: str, snapshot: SnapshotAssertion) -> None:
+    file = test_deepspeed.config(test_deepspeed.ZERO, SPEEDS[case])
+    assert answer(import_deepspeed, file, gpus=16) == snapshot
+
+
+def test_the_words_of_scripts_are_these(snapshot: SnapshotAssertion) -> None:
+    """With their places, and what is not known of them and why."""
+    lines = [*test_shell.KNOWN, *test_shell.UNKNOWN, *test_shell.REASONS]
+    scripts = [*test_shell.WHOLE.values(), *(f"N=24\n{line}\ntorchrun $N" for line in lines)]
+    scripts += [draw(seed) for draw in (drawn_script, ordinary_script) for seed in range(12)]
+    words = {}
+    for script in scripts:
+        try:
+            commands = read_script(script, Lines(script, "run.sh")).commands
+            words[script] = [str(word) for command in commands for word in command]
+        except InputError as error:
+            words[script] = [str(error)]
+    assert words == snapshot
