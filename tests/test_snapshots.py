@@ -27,6 +27,7 @@ from tests.helpers.command_line import call, commands
 from tests.helpers.drawings import artists_of
 from tests.helpers.kineto import kernel, launched, step, write
 from tests.helpers.measured_records import alone, header, linked
+from tests.helpers.scenario_texts import MINIMAL
 from tests.helpers.validation_records import iteration, iteration_record, layer, layer_record
 
 NOT_PREDICTED = ("schema_version", "settings", "validated_on", "made_with", "evidence")
@@ -86,6 +87,138 @@ DATA = (
     "search gpt2_1_5b --gpus 2 --top 2",
     "search gpt2_1_5b --gpus 1,2 --tokens 1B",
 )
+REFUSED = """
+rum dp530b
+help run
+version
+xyz
+llama3_70
+h100_sx
+run a --formt csv
+run a --show memory --gpu 16
+run a --tp 4
+run --seq-length 64 a
+run a --fsdp
+run a --batch-size 8
+show --tp 4
+run a --json
+cost --csv
+import a.sh --out=b.yaml
+import hf config.json
+import torch a.py:f
+run
+search a --tokens 1B
+run a --show memry
+run a --format foo
+reproduce table6
+search a --gpus 8 --top 0
+compare a b --output=
+run a --stages 1 --stages 2
+run a b
+run a --set batch.micro 2
+run a --set
+run dp530b --set tensor=4
+run dp530b --set micro=4
+run dp530b --set pipeline=4
+run dp530b --set model.tensor=4
+run dp530b --set parallelism.tensorr=4
+run dp530b --set 'hardware.running_costs.price=$2/h'
+run dp530b --set micro_batch_size=4
+run dp530b --set parallelism.context_parallel=4
+run dp530b --set precision.fp8=true
+run dp530b --set schedule=bitpipe
+run dp530b --set schedule=Interleaved1F1B
+run dp530b --set schedule=1F1B
+run dp530b --set hardware.nvlink=3
+run dp530b --set cluster=min.yaml
+run gpt2_1_5b -o no/x.html
+run dp530b --set recompute=false
+run dp530b --set precision.compute=mxfp8
+run dp530b --set model.normalization=RMSNorm
+run dp530b --set precision.compute=fp32 --set precision.gradients=bf16
+run tabel5_22b_full
+run dp530b --set x
+run dp530b --set parallelism.tensor=many
+run dp530b --set parallelism.tensor=7
+run dp530b --set hardware.intra_node.bandwith=3
+run nin.yaml
+run nothing/x.yaml
+run dp530b --set cluster=H100
+run dp530b --set cluster=h100_sxn
+run dp530b --set cluster=gb400
+run dp530b --set model.num_layers=10001
+run sweep.yaml
+sweep mine.yaml -o x
+search gpt2_1_5b --gpus 8,two
+search gpt2_1_5b --gpus 0
+run gpt2_1_5b -o x.png --stages 1
+run gpt2_1_5b -o x.png --window 8s:9s
+run ''
+sweep '' --query 'select 1'
+search gpt2_1_5b --gpus 8 -o ''
+compare gpt2_1_5b -o ''
+run gpt2_1_5b -o ''
+import config.json -o ''
+calibrate fit ''
+run gpt2_1_5b -o x.CSV --window 0s:1s
+show E310 --format json
+run gpt2_1_5b --show schedule -o x.html
+run gpt2_1_5b --show memory --draws 5
+run gpt2_1_5b --draws 5 -o x.html
+run gpt2_1_5b --stages 0
+run gpt2_1_5b --window 0s:1s
+compare gpt2_1_5b --schedules --change recompute=full
+sweep interleave -o x --value mfu
+sweep x --query 'select 1' -o x.html
+show -o x
+show scenarios -o x
+run gpt2_1_5b --seed 3
+run gpt2_1_5b --gpus 3
+run gpt2_1_5b --scale-batch
+run gpt2_1_5b --table peaks
+run gpt2_1_5b --set batch.global=x --format json
+run gpt2_1_5b --show memory --format csv --table stagess
+run gpt2_1_5b --show schedule --format json
+run gpt2_1_5b --show ops --stages 0,1
+run gpt2_1_5b --show ops --stages x
+run gpt2_1_5b -o x.json --window 1
+run gpt2_1_5b -o x.json --window 1:2
+run gpt2_1_5b -o x.html --measured runs.csv
+run gpt2_1_5b -o x.doc
+run gpt2_1_5b --measured runs.csv=3
+run gpt2_1_5b --draws 0
+run gpt2_1_5b -o mine.yaml
+run table5_22b_present --set batch.global=4096 --set batch.micro=64
+run llama3_8b --set hardware.gpu.memory_capacity='20 GiB'
+run llama3_8b --set hardware.gpu.memory_capacity='20 GiB' --show memory --format csv
+compare gpt2_1_5b llama3_8b --schedules
+compare gpt2_1_5b --change batch.micro=x
+compare gpt2_1_5b --change batch.micro=7
+compare gpt2_1_5b -o x.pdf
+compare llama3_8b gpt2_1_5b --set hardware.gpu.memory_capacity='20 GiB'
+cost gpt2_1_5b
+cost gpt2_1_5b --tokens 1B --days 3
+cost gpt2_1_5b --tokens 1B --goodput x
+cost gpt2_1_5b --tokens 1B --goodput 0.5 --details
+cost gpt2_1_5b --tokens 1B --goodput 0.5 --seed 1
+cost gpt2_1_5b --goodput 0.5
+search gpt2_1_5b --gpus 2 --days 3
+search gpt2_1_5b --gpus 2 --cluster h20
+search gpt2_1_5b --gpus 1,2 --tokens 1B --top 3
+search gpt2_1_5b --gpus 1,2 --tokens 1B --hold recompute
+search gpt2_1_5b --gpus 1,2 --tokens 1B --scale-batch
+search gpt2_1_5b --gpus 2 --set hardware.gpu.memory_capacity='6 GiB'
+search gpt2_1_5b --gpus 1,2 --tokens 1B --days 0.1
+show x
+show E99999
+show mine.yaml -o x
+show gpt2_1_5b --format csv
+sweep interleave --gpus 3
+sweep interleave --gpus 32 --scale-batch --set parallelism.tensor=x
+validate mine.yaml
+validate runs.csv
+"""
+"""Command lines that end with an error, beside `mine.yaml` and `sweep.yaml`."""
 
 
 def rounded(value: Any) -> Any:
@@ -162,6 +295,22 @@ def test_a_page_of_a_search_that_is_interrupted_stays(
     pressed = nullcontext(lambda: next(asked) >= number)
     monkeypatch.setattr("simtrain.commands.printing.first_interrupt", lambda: pressed)
     assert call("search", "gpt2_1_5b", *words.split()).stdout == snapshot
+
+
+@pytest.mark.parametrize("command", REFUSED.strip().splitlines())
+def test_an_error_stays(
+    command: str,
+    tmp_path: pathlib.Path,
+    snapshot: SnapshotAssertion,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("mine.yaml").write_text(MINIMAL, "utf-8")
+    pathlib.Path("sweep.yaml").write_text("axes: {batch.micro: [1]}\nbase: dp530b\n", "utf-8")
+    outcome = call(*shlex.split(command))
+    assert outcome.exit_code
+    assert f"{outcome.stdout}{outcome.stderr}exits with {outcome.exit_code}" == snapshot
+    assert {file.name for file in tmp_path.iterdir()} == {"mine.yaml", "sweep.yaml"}
 
 
 @pytest.mark.parametrize("target", DRAWN)

@@ -24,83 +24,6 @@ LONG = "a" * 300
 
 
 @pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("run dp530b --set tensor=4", "did you mean parallelism.tensor?"),
-        ("run dp530b --set micro=4", "did you mean batch.micro?"),
-        ("run dp530b --set pipeline=4", "did you mean parallelism.pipeline or overlap.pipeline?"),
-        ("run dp530b --set model.tensor=4", "did you mean parallelism.tensor?"),
-        ("run dp530b --set parallelism.tensorr=4", "did you mean parallelism.tensor?"),
-        ("run dp530b --set 'hardware.running_costs.price=$2/h'", 'write "2 USD/h"'),
-        ("run dp530b --set micro_batch_size=4", "write batch.micro. The keys there"),
-        ("run dp530b --set parallelism.context_parallel=4", "write parallelism.context. The keys"),
-        ("run dp530b --set precision.fp8=true", "write precision.compute: bf16, fp16 or fp8."),
-        ("run dp530b --set schedule=bitpipe", "fix: this schedule is not built in; write the"),
-        ("run dp530b --set schedule=Interleaved1F1B", "fix: write interleaved"),
-        ("run dp530b --set schedule=1F1B", "fix: write 1f1b"),
-        ("run dp530b --set hardware.nvlink=3", "sections here: cluster, gpu, memory, gemm"),
-        ("run dp530b --set cluster=min.yaml", "E101 there is no file min.yaml fix: did you mean"),
-        ("run gpt2_1_5b -o no/x.html", "fix: create the folder no, or choose another one"),
-        ("run dp530b --set recompute=false", "fix: write none"),
-        ("run dp530b --set precision.compute=mxfp8", "write compute: fp8 and fp8_recipe: mxfp8"),
-        ("run dp530b --set model.normalization=RMSNorm", "did you mean rms_norm?"),
-        (
-            "run dp530b --set precision.compute=fp32 --set precision.gradients=bf16",
-            "gradients: fp32",
-        ),
-        ("run tabel5_22b_full", "did you mean table5_22b_full?"),
-        ("run dp530b --set x", "--set x: E112 "),
-        ("run dp530b --set parallelism.tensor=many", "E203 parallelism.tensor"),
-        ("run dp530b --set parallelism.tensor=7", "=7: E301 parallelism.tensor is 7, "),
-        ("run dp530b --set hardware.intra_node.bandwith=3", "did you mean bandwidth?"),
-        ("run nin.yaml", "fix: did you mean mine.yaml?"),
-        ("run nothing/x.yaml", "fix: the folder nothing cannot be read either"),
-        ("run dp530b --set cluster=H100", "did you mean h100_sxm?"),
-        ("run dp530b --set cluster=h100_sxn", "did you mean h100_sxm?"),
-        ("run dp530b --set cluster=gb400", "fix: did you mean gb300? Known"),
-        ("run dp530b --set model.num_layers=10001", "E204 model.num_layers is 10001"),
-        ("run sweep.yaml", "sweep.yaml:1:1: E116 "),
-        ("run sweep.yaml", "fix: simtrain sweep sweep.yaml -o results"),
-        ("sweep mine.yaml -o x", "mine.yaml:1:1: E116 "),
-        ("sweep mine.yaml -o x", "base: mine.yaml"),
-        ("search gpt2_1_5b --gpus 8,two", '--gpus: E845 "8,two"'),
-        ("search gpt2_1_5b --gpus 0", "--gpus: E845 "),
-        ("run gpt2_1_5b -o x.png --stages 1", "stages: E118 "),
-        ("run gpt2_1_5b -o x.png --window 8s:9s", "window: E118 "),
-    ],
-)
-def test_an_error_suggests_the_intended_command(
-    command: str, message: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    pathlib.Path("mine.yaml").write_text(MINIMAL, "utf-8")
-    pathlib.Path("sweep.yaml").write_text("axes: {batch.micro: [1]}\nbase: dp530b\n", "utf-8")
-    errors = refused(*shlex.split(command))
-    assert message in " ".join(errors.split())
-
-
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        ("run ''", "run ARGUMENT"),
-        ("sweep '' --query 'select 1'", "sweep ARGUMENT"),
-        ("search gpt2_1_5b --gpus 8 -o ''", "search -o"),
-        ("compare gpt2_1_5b -o ''", "compare -o"),
-        ("run gpt2_1_5b -o ''", "run -o"),
-        ("import config.json -o ''", "import -o"),
-        ("calibrate fit ''", "calibrate fit ARGUMENT"),
-    ],
-)
-def test_an_empty_argument_is_refused(
-    command: str, name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    errors = refused(*shlex.split(command))
-    assert errors.startswith(f"simtrain {name}: E904 is empty; write a value")
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
     ("command", "code"),
     [
         (f"run {LONG}", "E101"),
@@ -141,12 +64,6 @@ def test_numbers_of_gpus_can_be_separated_by_commas(options: tuple[str, ...]) ->
     outcome = call(*words, "--format=json")
     assert outcome.exit_code == 0
     assert {row["num_gpus"] for row in json.loads(outcome.stdout)["rows"]} == {1, 2}
-
-
-def test_less_than_an_iteration_of_tokens_gets_a_note() -> None:
-    few, many = (call("cost", "gpt2_1_5b", "--tokens", tokens).stdout for tokens in ("300", "300B"))
-    assert "300 tokens are at most one iteration" in few
-    assert "at most one iteration" not in many
 
 
 def test_a_closed_stderr_is_not_an_error() -> None:
@@ -217,28 +134,6 @@ def test_names_and_absolute_paths_are_unchanged() -> None:
     assert beside("h100_sxm", "files/x.yaml") == "h100_sxm"
     assert beside("/a/my.yaml", "files/x.yaml") == "/a/my.yaml"
     assert beside("../my.yaml", "files/x.yaml") == "my.yaml"
-
-
-@pytest.mark.parametrize(
-    ("command", "option"),
-    [
-        ("run gpt2_1_5b -o x.CSV --window 0s:1s", "--window"),
-        ("show E310 --format json", "--format"),
-        ("run gpt2_1_5b --show schedule -o x.html", "-o"),
-        ("run gpt2_1_5b --show memory --draws 5", "--draws"),
-        ("run gpt2_1_5b --draws 5 -o x.html", "--draws"),
-        ("run gpt2_1_5b --stages 0", "--stages"),
-        ("run gpt2_1_5b --window 0s:1s", "--window"),
-        ("compare gpt2_1_5b --schedules --change recompute=full", "--change"),
-        ("sweep interleave -o x --value mfu", "--value"),
-        ("sweep x --query 'select 1' -o x.html", "-o"),
-        ("show -o x", "-o"),
-        ("show scenarios -o x", "-o"),
-    ],
-)
-def test_an_option_without_effect_is_an_error(command: str, option: str) -> None:
-    errors = refused(*shlex.split(command))
-    assert errors.startswith(f"{option}: E908 ")
 
 
 @pytest.mark.parametrize(

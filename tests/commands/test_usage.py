@@ -1,7 +1,6 @@
 """Wrong command lines: each gives an error of simtrain that says what to write."""
 
 import re
-import shlex
 
 import pytest
 from hypothesis import given, settings
@@ -16,54 +15,6 @@ WORDS = [
     *("", "x", "foo", "3", "a=b", "--", "-x", "-o", "-oj", "--out=", "--output=", "--set"),
     *("--format=json", "--json=1", "--formt", "--gpus", "--details=1", "--stages"),
 ]
-
-
-@pytest.mark.parametrize(
-    ("line", "error", "fix"),
-    [
-        # Unknown commands.
-        ("rum dp530b", 'simtrain: E901 there is no command "rum"; the co', "simtrain run dp530b?"),
-        ("help run", "simtrain: E901 ", "simtrain run --help?"),
-        ("version", "simtrain: E901 ", "simtrain --version?"),
-        ("xyz", 'E901 there is no command "xyz"; the commands are run,', "simtrain --help"),
-        ("llama3_70", "E901 there is no command", "did you mean simtrain llama3_70b?"),
-        ("h100_sx", "E901 there is no command", "did you mean simtrain show h100_sxm?"),
-        # Unknown options, of which some are fields of a scenario.
-        ("run a --formt csv", "run --formt: E902 No such option", "did you mean --format?"),
-        ("run a --show memory --gpu 16", "run --gpu: E902 ", "did you mean --gpus?"),
-        ("run a --tp 4", "run --tp: E902 ", "a field of the scenario: --set parallelism.tensor=8"),
-        ("run --seq-length 64 a", "--seq-length: E902 ", "--set model.seq_length=2048"),
-        ("run a --fsdp", "run --fsdp: E902 ", "--set memory.zero_stage=3"),
-        ("run a --batch-size 8", "run --batch-size: E902 ", "--set batch.global=64"),
-        ("show --tp 4", "show --tp: E902 ", "for example: simtrain show scenarios"),
-        # Former options, which commands that read the words of a script refuse too.
-        ("run a --json", "run --json: E902 there is no option --json", "write --format json"),
-        ("cost --csv", "cost --csv: E902 there is no option --csv", "write --format csv"),
-        ("import a.sh --out=b.yaml", "import --out: E902 ", "write -o FILE"),
-        ("import hf config.json", 'import: E901 there is no command "hf"', "simtrain import FILE"),
-        ("import torch a.py:f", 'import: E901 there is no command "torch"', "import --record FILE"),
-        # Missing arguments.
-        ("run", "simtrain run: E903 Missing argument 'scenario'", "for example: simtrain run "),
-        ("search a --tokens 1B", "search --gpus: E903 Missing option '--gpus'", "simtrain search "),
-        ("run a --show memry", "run --show: E904 ", "did you mean memory?"),
-        # Wrong values.
-        ("run a --format foo", "run --format: E904 ", "for example: simtrain run "),
-        ("reproduce table6", "'table6' is not one of 'table2', 'table4'", "did you mean table"),
-        ("search a --gpus 8 --top 0", "search --top: E904 ", "simtrain search "),
-        ("compare a b --output=", "compare --output: E904 is empty", "simtrain compare "),
-        # Options given twice, arguments too many, values too many and too few.
-        ("run a --stages 1 --stages 2", "run --stages: E905 is given twice", "keep one"),
-        ("run a b", "simtrain run: E906 Got unexpected extra argument(s) (b)", "for example: "),
-        ("run a --set batch.micro 2", "run: E906 ", "one word: --set FIELD=2"),
-        ("run a --set", "run --set: E907 Option '--set' requires an argument", "simtrain run "),
-    ],
-)
-def test_a_wrong_command_line_is_an_error_that_says_what_to_write(
-    line: str, error: str, fix: str
-) -> None:
-    first, remedy = refused(*shlex.split(line)).splitlines()
-    assert first.startswith("simtrain") and error in first
-    assert remedy.startswith("  fix: ") and fix in remedy
 
 
 @pytest.mark.parametrize("word", moved()["commands"])
