@@ -73,7 +73,6 @@ PAGES = (
     "search gpt2_1_5b --gpus 2,6 --tokens 1B --goodput auto --cluster h20,trn1 --format csv",
     "show",
     "show profiles",
-    "show gb200",
     "show trn1",
     "show llama3_8b",
     "show E310",

@@ -30,11 +30,11 @@ def test_show_has_levels_and_algorithms(tmp_path: pathlib.Path) -> None:
     )
     path = tmp_path / "levels.yaml"
     path.write_text(text, encoding="utf-8")
-    shown = call("show", str(path))
+    shown = call("show", str(path), "--format=md")
     assert (shown.exit_code, shown.stderr) == (0, "")
-    page = " ".join(shown.stdout.split())
-    for words in ("leaf: 32 nodes, uplinks 2:1", "LL: 6.6 µs, 0.6 µs per"):
-        assert words in page
+    steps = "0.6 µs per step within a node, 2.7 µs per network step"
+    for words in ("leaf: 32 nodes, uplinks 2:1", f"LL: 6.6 µs, {steps}, 10%"):
+        assert words in shown.stdout
     data = json.loads(call("show", str(path), "--format=json").stdout)["entries"]
     assert data["cluster.levels"]["value"][0]["nodes"] == 32
     assert data["collectives.tree"]["value"][0]["network_step"] == pytest.approx(2.7e-6)
