@@ -36,7 +36,7 @@ DRAWN = "table4", "table5", "dp530b", "fig1", "fig7", "fig8", "fig9"
 PAGES = (
     "run table5_22b_present",
     "run table5_175b_present",
-    "run llama3_8b --draws 3",
+    "run llama3_8b --draws 3 --set parallelism.pipeline=2",
     "run table5_530b_full --show memory",
     "run llama3_8b --show memory --allow-oom --set hardware.gpu.memory_capacity='20 GiB'",
     "run llama3_8b --allow-oom --set hardware.gpu.memory_capacity='20 GiB'",
@@ -55,7 +55,7 @@ PAGES = (
     "compare gpt2_1_5b",
     "compare table5_22b_full table5_22b_present",
     "compare llama3_8b nemotron4_15b llama3_8b llama3_70b",
-    "compare llama3_8b table5_22b_full --format csv",
+    "compare llama3_8b gpt2_1_5b --set variation.kernels=0.05 --format csv",
     "compare llama3_70b --schedules --set batch.global=16",
     "compare mixtral_8x7b --schedules",
     "cost llama3_8b --tokens 1T --details",
