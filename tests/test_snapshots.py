@@ -339,6 +339,7 @@ def test_a_trace_beside_an_iteration_stays(
     write(pathlib.Path("t.json"), events)
     name = "table5_22b_present", "--set", "model.num_layers=2"
     assert call("compare", *name, "t.json").stdout == snapshot
+    assert lines_of(answer("compare", *name, "t.json")) == snapshot
 
 
 def test_a_fit_of_measurements_stays(

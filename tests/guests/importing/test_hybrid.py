@@ -1,6 +1,7 @@
 """`simtrain import`: hybrid models with Mamba-2 layers."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,28 +148,7 @@ def test_other_linear_attention_is_refused_by_its_name(kind: str, part: str) -> 
     assert part in str(refused.value)
 
 
-PRINTED = """\
-_target_: megatron.bridge.training.config.ConfigContainer
-model:
-  _target_: megatron.bridge.models.mamba.mamba_provider.MambaModelProvider
-  hybrid_override_pattern: M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-
-  num_layers: 52
-  hidden_size: 4096
-  mamba_state_dim: 128
-  mamba_num_heads: 128
-  mamba_num_groups: 8
-  mamba_head_dim: 64
-  ffn_hidden_size: 21504
-  num_attention_heads: 32
-  num_query_groups: 8
-  seq_length: 8192
-  activation_func: {_call_: false, _target_: megatron.core.activations.squared_relu}
-  tensor_model_parallel_size: 2
-  sequence_parallel: true
-  vocab_size: 131072
-mixed_precision: bf16_mixed
-train: {global_batch_size: 768, micro_batch_size: 1}
-"""
+PRINTED = Path(__file__).with_name("hybrid_log.txt").read_text("utf-8")
 
 
 def test_a_config_of_megatron_bridge_is_the_shipped_model() -> None:

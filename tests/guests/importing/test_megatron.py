@@ -104,49 +104,7 @@ def test_an_unknown_tokenizer_asks_for_the_vocabulary() -> None:
     assert "  vocab_size: 151936              # --set\n" in text
 
 
-PRINTED = """\
-using world size: 16, data-parallel size: 2, tensor-model-parallel size: 4
-0: ------------------------ arguments ------------------------
-0:   accumulate_allreduce_grads_in_fp32 .............. True
-0:   add_bias_linear ................................. True
-0:   attention_backend ............................... AttnBackend.unfused
-0:   attention_dropout ............................... 0.1
-0:   bf16 ............................................ False
-0:   bias_gelu_fusion ................................ True
-0:   context_parallel_size ........................... 1
-0:   cp_comm_type .................................... ['p2p']
-0:   data_parallel_size .............................. 2
-0:   ffn_hidden_size ................................. 24576
-0:   fp16 ............................................ True
-0:   fp8 ............................................. None
-0:   global_batch_size ............................... 64
-0:   hidden_size ..................................... 6144
-0:   kv_channels ..................................... 96
-0:   lr .............................................. 0.0001
-0:   max_position_embeddings ......................... 2048
-0:   micro_batch_size ................................ 2
-0:   num_attention_heads ............................. 64
-0:   num_experts ..................................... None
-0:   num_layers ...................................... 48
-0:   num_layers_per_virtual_pipeline_stage ........... None
-0:   num_query_groups ................................ 1
-0:   num_microbatches_with_partial_activation_checkpoints  None
-0:   padded_vocab_size ............................... 50688
-0:   pipeline_model_parallel_size .................... 2
-0:   position_embedding_type ......................... learned_absolute
-0:   recompute_granularity ........................... full
-0:   recompute_method ................................ block
-0:   recompute_modules ............................... ['core_attn']
-0:   recompute_num_layers ............................ 3
-0:   rampup_batch_size ............................... None
-0:   seq_length ...................................... 2048
-0:   sequence_parallel ............................... True
-0:   tensor_model_parallel_size ...................... 4
-0:   virtual_pipeline_model_parallel_size ............ None
-0:   world_size ...................................... 16
-0: -------------------- end of arguments ---------------------
-0: setting number of microbatches to constant 16
-"""
+PRINTED = Path(__file__).with_name("megatron_log.txt").read_text("utf-8")
 
 
 def test_printed_arguments_are_those_of_the_script() -> None:

@@ -114,6 +114,10 @@ VARIANTS = {
     "float8 of rows": ALONE.replace("[float8]", "[float8]\nrecipe_name = 'rowwise'"),
     "another float8": ALONE.replace('["float8"]', '["mx"]'),
     "asynchronous": JOB.replace("inside a node", "\nenable_async_tensor_parallel = true"),
+    "replicas alone": JOB.replace("shard_degree = 8", "replicate_degree = 8"),
+    "shards of one": JOB.replace(
+        "shard_degree = 8", "shard_degree = 1\ndata_parallel_replicate_degree = 2"
+    ),
     "replicas of shards": JOB.replace(
         "shard_degree = 8",
         "shard_degree = 4\ndata_parallel_replicate_degree = 2\n"

@@ -5,6 +5,7 @@ field, a place or a text that moved: its commit says why.
 """
 
 import json
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.guests.importing import (
     test_bridge,
     test_deepspeed,
     test_errors,
+    test_experts,
     test_gpus,
     test_hugging_face,
     test_launch,
@@ -28,6 +30,7 @@ from tests.guests.importing import (
     test_shell,
     test_torchtitan,
 )
+from tests.helpers.command_line import MACHINE, call
 from tests.helpers.imported import (
     BASE,
     GPT,
@@ -58,6 +61,9 @@ SCRIPTS = {
     "gpt": GPT,
     "llama": LLAMA,
     "own": test_own_scripts.OWN,
+    "experts": test_experts.MIXTRAL,
+    "an unknown program": bash(f"$X a.py {BASE}\n$X $Y\ntorchrun $Y\ntorchrun --x $Y --z"),
+    "an unknown launch": bash("torchrun a.py --num-layers $N\n$X b.py --hidden-size 8"),
     **test_errors.WRONG,
     **{bash(each): bash(each) for each in (*test_launch.LAUNCHES, *test_launch.UNKNOWN)},
     **{each: bash(f"{each}\n{test_gpus.TRAIN}") for each in (*test_gpus.SAID, *test_gpus.ASSUMED)},
@@ -69,6 +75,7 @@ JOBS = {
     "compiled loss": test_torchtitan.JOB.replace(
         "compile = true", "[compile]\nenable = true\ncomponents = ['loss']"
     ),
+    "experts": test_experts.JOB,
     **test_torchtitan.VARIANTS,
     **test_torchtitan.WRONG,
 }
@@ -95,6 +102,60 @@ SPEEDS: dict[str, dict[str, Any]] = {
 }
 
 
+FILES = {
+    "config.json": json.dumps(test_hugging_face.of("llama", max_position_embeddings=1 << 17)),
+    "small.txt": BASE,
+    "batch.txt": f"{BASE} --global-batch-size 64 --world-size 8 --tensor-model-parallel-size 2",
+    "large.txt": f"{BASE} --world-size 2".replace("heads 16", "heads 128").replace(
+        "size 1024", "size 16384"
+    ),
+    "job.toml": test_torchtitan.JOB,
+    "unknown.txt": f"{BASE} --world-size 2 "
+    + " ".join(f"--a-{letter} 1" for letter in "abcdefghi"),
+}
+COMMANDS = """\
+import config.json -o o.yaml --force
+import config.json -o o.yaml --force --gpus 4 --set batch.global=3
+import small.txt -o o.yaml --force
+import large.txt -o o.yaml --force
+import job.toml -o o.yaml --force
+import unknown.txt -o o.yaml --force --ignore-unknown
+run config.json
+run config.json --gpus 4
+run config.json --set model.seq_length=512
+run small.txt
+run small.txt --gpus 8
+run small.txt --gpus 8 --scale-batch
+run batch.txt
+run batch.txt --gpus 7
+run batch.txt --gpus 16 --scale-batch
+run unknown.txt --set batch.global=4
+"""
+
+
+LAYOUTS = (
+    "--use-distributed-optimizer --overlap-grad-reduce --global-batch-size 64",
+    "--pipeline-model-parallel-size 2 --world-size 8 --global-batch-size 64",
+    "--fp8-format hybrid --fp8-param-gather",
+)
+
+
+@pytest.mark.parametrize("machine", [(), MACHINE])
+def test_the_commands_say_what_was_read_and_how_to_go_on(
+    machine: tuple[str, ...], snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simtrain.commands.printing._PLAIN_WIDTH", 80)
+    for name, text in FILES.items():
+        written(name, text)
+    told = {}
+    for command in COMMANDS.splitlines():
+        outcome = call(*command.split(), *machine)
+        told[command] = outcome.exit_code, outcome.stderr
+        if command.startswith("import"):
+            told[command] += (outcome.stdout,)
+    assert told == snapshot
+
+
 @pytest.mark.parametrize("case", SCRIPTS)
 def test_a_script_becomes_this_file(case: str, snapshot: SnapshotAssertion) -> None:
     assert answer(import_megatron, written("run.sh", SCRIPTS[case])) == snapshot
@@ -105,11 +166,14 @@ def test_a_log_becomes_this_file(snapshot: SnapshotAssertion) -> None:
 
 
 def test_arguments_change_these_lines(snapshot: SnapshotAssertion) -> None:
+    """Arguments of each case, each example, and drawn examples together."""
     data, plain = test_megatron_cases.DATA, answer(import_megatron, BASE).splitlines()
-    changed = {}
-    for words in [*(case["arguments"] for case in data["case"]), *data["examples"].values()]:
+    changed, draw, examples = {}, random.Random(1), [*data["examples"].values()]
+    drawn = [" ".join(draw.sample([*examples, *LAYOUTS * 9], 3)) for _ in range(80)]
+    for words in [*(case["arguments"] for case in data["case"]), *examples, *drawn]:
         text = answer(import_megatron, f"{BASE} {test_megatron_cases.completed(words)}")
-        changed[words] = [line for line in text.splitlines() if line not in plain]
+        lines = (" ".join(line.split()) for line in text.splitlines() if line not in plain)
+        changed[words] = "; ".join(lines)
     assert changed == snapshot
 
 

@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.errors import InputError
+from simtrain.guests.traces.kinds import KIND_NAMED
 from simtrain.guests.traces.ranks import iterations_of, read_rank_traces
 from simtrain.guests.traces.study import (
     RankKernels,
     TraceComparison,
     compare_with_traces,
+    exposed_of,
     losses_of,
     simulated_kernels,
     traced_kernels,
@@ -113,8 +115,10 @@ def test_losses_of_a_trace_worked_out_by_hand(tmp_path: pathlib.Path) -> None:
             *launched(GEMM, 63, 503, 100, 5),
         ],
     )
-    losses = losses_of(rank_kernels(file))
+    kernels = rank_kernels(file)
+    losses = losses_of(kernels)
     assert losses.compute_s == pytest.approx(300e-6)
+    assert exposed_of(kernels, kernels.of_kind(KIND_NAMED["all_reduce"])) == pytest.approx(50e-6)
     assert losses.exposed_s == pytest.approx({"all_reduce": 50e-6, "transfer": 100e-6})
     assert losses.host_gap_s == pytest.approx((50 + 397) * 1e-6)
     assert losses.start_gap_s == pytest.approx(3e-6)

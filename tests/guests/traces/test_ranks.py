@@ -12,7 +12,7 @@ from simtrain.errors import InputError
 from simtrain.guests.traces import events
 from simtrain.guests.traces.events import is_trace, trace_files
 from simtrain.guests.traces.kinds import kind_of_kernel, kind_of_op
-from simtrain.guests.traces.ranks import read_rank_traces
+from simtrain.guests.traces.ranks import TracedIteration, median_iteration, read_rank_traces
 from tests.helpers.kineto import Event, kernel, launched, step, write
 
 EVENTS = [
@@ -159,6 +159,12 @@ def test_processes_are_ranks_if_their_names_say_so(tmp_path: pathlib.Path) -> No
     found = [(rank.rank, rank.steps[0].name, rank.kernels[1].end_us) for rank in several]
     assert found == [(31, "ProfilerStep#1", 11), (4, "ProfilerStep#2", 7)]
     assert [(len(rank.steps), len(rank.kernels)) for rank in several] == [(1, 2), (1, 2)]
+
+
+@pytest.mark.parametrize(("times", "median"), [((5, 1, 4, 2), 2), ((5, 1, 4, 2, 3), 3), ((7,), 7)])
+def test_the_median_iteration_is_the_faster_of_two(times: tuple[int, ...], median: int) -> None:
+    iterations = [TracedIteration("", 1, 1 + time, ()) for time in times]
+    assert median_iteration(iterations).end_us == 1 + median
 
 
 NO_TIMES = (True, "1", None, math.nan)

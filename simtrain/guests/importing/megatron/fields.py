@@ -771,7 +771,9 @@ def _set_precision(draft: MegatronDraft) -> None:
     bf16, fp16 = draft.flag("bf16"), draft.flag("fp16")
     fp8, fp4 = draft.given("fp8"), draft.given("fp4")
     trained = "bf16" if bf16 and not fp16 else "fp16" if fp16 else "fp32"
-    if fp8 and not fp4:
+    if fp8 and fp4:
+        raise wrong(fp4, f"excludes {fp8.spelled}, which is set too")
+    if fp8:
         draft.set("precision.compute", "fp8", "fp8")
         draft.fill("fp8_recipe")
     elif fp4:
@@ -799,10 +801,7 @@ def _set_precision(draft: MegatronDraft) -> None:
 
 
 def _set_weights(draft: MegatronDraft) -> bool:
-    """Set whether weights are kept in fp8; return it.
-
-    The distributed optimizer and Megatron-FSDP gather such weights.
-    """
+    """Set whether weights, which sharded optimizers gather, are kept in fp8; return it."""
     names = "fp8_param_gather", "fp8_param"
     setting = draft.given(names[0]) or draft.given(names[1])
     keeps, otherwise = setting is not None and any(map(draft.flag, names)), f"{names[0]} is off"
