@@ -14,15 +14,21 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from calibrate.records.file import RecordFile
 from simtrain.base.resources import list_scenarios
 from simtrain.guests.paper.figures import draw
 from simtrain.guests.paper.targets import reproduce
-from simtrain.render.figures.style import styled
+from simtrain.render import terminal
+from simtrain.render.figures.style import footer_of_result, styled, write_figure
+from simtrain.render.plain_text import markdown_text
+from simtrain.render.terminal import terminal_page as drawn
+from simtrain.render.traces.write import write_trace
 from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate
+from simtrain.views.view import View
 from tests.helpers.command_line import call, commands
 from tests.helpers.drawings import artists_of
 from tests.helpers.kineto import kernel, launched, step, write
@@ -78,6 +84,12 @@ PAGES = (
     "show E310",
     *(f"reproduce {target}" for target in (*DRAWN, "table2", "appendix-c")),
     *(f"{name} --help" for name in ("", "calibrate", *commands())),
+)
+IN_COLOUR = (
+    "run mixtral_8x7b --show ops",
+    "run table5_22b_present --show schedule --set parallelism.pipeline=2",
+    "compare gpt2_1_5b",
+    "cost llama3_8b --tokens 1T --details",
 )
 DATA = (
     "compare table5_22b_full table5_22b_present",
@@ -270,11 +282,24 @@ def test_a_page_stays(
 ) -> None:
     monkeypatch.setattr("simtrain.commands.printing._PLAIN_WIDTH", 80)
     monkeypatch.setenv("COLUMNS", "80")
+    views = list[View]()
+
+    def record(view: View) -> Any:
+        views.append(view)
+        return drawn(view)
+
+    monkeypatch.setattr(terminal, "terminal_page", record)
     outcome = call(*shlex.split(command))
     assert outcome.exit_code == 0, outcome.stderr
     assert not {"nan", "nan%", "inf", "inf%", "-inf"} & {*outcome.stdout.lower().split()}
     text = shortened(outcome.stdout)
     assert "\n".join(line.rstrip() for line in text.splitlines()) == snapshot
+    for view in views if command in IN_COLOUR else ():
+        console = Console(width=46, force_terminal=True, color_system="truecolor")
+        with console.capture() as capture:
+            console.print(drawn(view))
+        assert capture.get() == snapshot
+        assert markdown_text(view) == snapshot
 
 
 @pytest.mark.parametrize(
@@ -318,12 +343,24 @@ def test_a_drawing_of_the_paper_stays(target: str, snapshot: SnapshotAssertion) 
         assert "\n".join(artists_of(draw(target, reproduce(target)))) == snapshot
 
 
-@pytest.mark.parametrize("name", ["gpt2_1_5b", "table5_22b_present"])
-def test_drawings_of_an_iteration_stay(name: str, snapshot: SnapshotAssertion) -> None:
-    changes = [] if name == "gpt2_1_5b" else ["parallelism.pipeline=2", "batch.global=16"]
-    result = simulate(load_scenario(name, changes))
-    for figure in (result.memory.plot(), result.breakdown.plot(), result.timeline.plot()):
+@pytest.mark.parametrize("stages", [1, 2])
+def test_drawings_of_an_iteration_stay(
+    stages: int, tmp_path: pathlib.Path, snapshot: SnapshotAssertion
+) -> None:
+    layers = f"model.num_layers={max(stages, 8)}"
+    changes = [f"parallelism.pipeline={stages}", layers, "batch.global=64", "name=mine"]
+    result = simulate(load_scenario("table5_22b_present", changes[: 2 + stages]))
+    for plot in (result.memory.plot, result.breakdown.plot, result.timeline.plot):
+        write_figure(figure := plot(), tmp_path / "x", footer_of_result(result))
         assert "\n".join(artists_of(figure)) == snapshot
+
+
+def test_a_trace_stays(tmp_path: pathlib.Path, snapshot: SnapshotAssertion) -> None:
+    changes = ["parallelism.pipeline=2", "model.num_layers=2", "batch.global=8"]
+    changes += ["overlap.data_parallel=true", "parallelism.data=2"]
+    write_trace(simulate(load_scenario("table5_22b_present", changes)), tmp_path / "t.json", [0])
+    lines = (tmp_path / "t.json").read_text("utf-8").splitlines()
+    assert "\n".join(lines[::4]) == snapshot
 
 
 def test_a_trace_beside_an_iteration_stays(
@@ -356,8 +393,15 @@ def test_a_fit_of_measurements_stays(
     assert call("validate", "measured", "--cluster", "mine.yaml").stdout == snapshot
 
 
-def test_a_report_stays(tmp_path: pathlib.Path, snapshot: SnapshotAssertion) -> None:
-    file, words = tmp_path / "report.html", ("table5_22b_present", "--set", "batch.global=8")
-    assert call("run", *words, "-o", str(file)).exit_code == 0
-    text = re.sub(r"(?s)<(script|style|table)\b.*?</\1>|data:[^\"]*", "", file.read_text("utf-8"))
+@pytest.mark.parametrize(
+    "command", ["compare llama3_70b --schedules --set batch.global=16", "compare gpt2_1_5b"]
+)
+def test_a_page_of_a_browser_stays(
+    command: str, tmp_path: pathlib.Path, snapshot: SnapshotAssertion
+) -> None:
+    file = tmp_path / "report.html"
+    outcome = call(*shlex.split(command), "-o", str(file))
+    assert outcome.exit_code == 0, outcome.stderr
+    text = re.sub(r"(?s)<(script|style)\b.*?</\1>|data:[^\"]*", "", file.read_text("utf-8"))
+    text = re.sub(r"(?s)(<tbody>(?:<tr.*?</tr>){1}).*?(?=</tbody>)", r"\1", text)
     assert shortened(text).replace("><", ">\n<") == snapshot

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 _SAID = (
     "text xydata bbox offsets paths position fontsize fontweight color facecolor edgecolor "
     "array visible linewidth linestyle marker markersize hatch alpha zorder "
-    "bbox_to_anchor"
+    "bbox_to_anchor rasterized ha va rotation"
 )
 
 
@@ -30,6 +30,10 @@ def _plain(value: Any) -> str:
 
 def artists_of(figure: Figure) -> Iterator[str]:
     """Yield a line for each axis and each artist of a figure."""
+    yield _plain(figure.get_size_inches())
+    for shown in (*figure.texts, *(each for box in figure.legends for each in box.get_texts())):
+        place = *shown.get_position(), shown.get_fontsize()
+        yield f"  {shown.get_text()!r} {_plain(place)}"
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             ticks = [label.get_text() for label in axis.get_ticklabels()]

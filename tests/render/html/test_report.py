@@ -39,18 +39,6 @@ def result() -> Result:
     return simtrain.run(simtrain.load_scenario(PRESENT, ["cluster=h100_sxm", "batch.global=16"]))
 
 
-def test_every_entry_behind_a_time_has_a_source_on_the_page(
-    page: ParsedPage, result: Result
-) -> None:
-    ids = {about.get("id") for _, about, _ in page.elements}
-    links = {about["href"] for about, _ in page.of("a")}
-    assert {str(link).removeprefix("#") for link in links} <= ids
-    operators = result.operators()
-    assert {f"entry-1-{name}" for name in operators.sources} <= ids
-    text = " ".join(text for _, text in page.of("td"))
-    assert all(source.source in text for source in operators.sources.values())
-
-
 def test_bars_and_memory_equal_the_result(page: ParsedPage, result: Result) -> None:
     bars = result.bars
     _, timeline = data_in(page, "activities")
