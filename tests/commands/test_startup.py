@@ -81,7 +81,7 @@ MOST = {
     "show E310": (125, 9),
     "show scenarios": (160, 50),
     "run --help": (90, 0),
-    "run llama3_70b": (540, 31),
+    "llama3_70b": (540, 31),
 }
 COMPLETION = {"_SIMTRAIN_COMPLETE": "complete_bash", "COMP_CWORD": "2"}
 COUNTED = """
