@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9450,
     "docs/update": 891,
     "benchmarks": 1579,
-    "tests": 39514,
+    "tests": 39709,
 }
 """Lines of Python, JavaScript and CSS by room."""
 

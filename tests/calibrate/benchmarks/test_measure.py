@@ -15,7 +15,7 @@ from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import BenchmarkPart
 from calibrate.benchmarks.timing import Timer, summary
 from calibrate.records.file import RecordFile, identity, read_records
-from calibrate.records.schema import FILE_NAME, GemmRecord, Timing
+from calibrate.records.schema import FILE_NAME, AttentionRecord, GemmRecord, LayerRecord, Timing
 from simtrain.errors import InputError
 from tests.helpers.measure_tiny import TINY
 
@@ -58,6 +58,22 @@ def test_a_complete_file_has_every_point_once(complete: Path) -> None:
     assert (found.backend, found.num_ranks, found.num_sms) == ("none", 1, 1)
     assert found.software["torch"] == torch.__version__
     assert found.command.startswith("python -m calibrate")
+
+
+def test_fused_attention_is_measured_alone_and_in_layers_that_are_held_out(complete: Path) -> None:
+    records = read_records(complete)[1]
+    alone = [each for each in records if isinstance(each, AttentionRecord)]
+    assert [(each.heads, each.seq_length, each.head_size) for each in alone] == [
+        (heads, length, 32) for heads in (2, 4) for length in (32, 64)
+    ]
+    layers = [each for each in records if isinstance(each, LayerRecord)]
+    fused = [each for each in layers if each.scenario.get("attention_backend") == "fused"]
+    assert [each.scenario["model"]["seq_length"] for each in fused] == [32, 64, 32, 32, 32, 32]
+    assert all(each.held_out for each in fused)
+    today = [each.scenario for each in fused if "num_query_groups" in each.scenario["model"]]
+    assert [("experts" in each["model"], each["recompute"]) for each in today] == [
+        (experts, recompute) for experts in (False, True) for recompute in ("none", "full")
+    ]
 
 
 def test_an_incomplete_last_line_is_measured_again(complete: Path, tmp_path: Path) -> None:

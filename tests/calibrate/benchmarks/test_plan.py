@@ -1,15 +1,34 @@
 """The division of time by a made-up clock, and bytes of kernels by data type."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
+from calibrate.benchmarks.kernels import kernel_points
 from calibrate.benchmarks.measure import Share, in_time
+from calibrate.benchmarks.sizes import Sizes, sizes_for
+from calibrate.benchmarks.timing import Timer
 from calibrate.records.file import MeasurementPoint
 from calibrate.records.schema import KernelRecord
 
 pytestmark = pytest.mark.slow  # imports torch
+
+
+def test_kernels_of_fp32_move_more_bytes_than_those_of_bf16() -> None:
+    def moved(sizes: Sizes) -> dict[str, float]:
+        points = kernel_points(sizes, Timer("cpu", 1.0))
+        count = sizes.kernel_elements[0]
+        kernels = [point.what for point in points if point.kind is KernelRecord]
+        return {each["name"]: each["num_bytes"] / count for each in reversed(kernels)}
+
+    sizes = sizes_for("cpu", quick=True)
+    narrow, wide = (moved(replace(sizes, compute=dtype)) for dtype in ("bf16", "fp32"))
+    assert (narrow["layer norm"], wide["layer norm"]) == (4, 8)
+    assert (narrow["dropout gradient"], wide["dropout gradient"]) == (5, 9)  # a mask of bytes
+    # Without a 16-bit weight, a step of Adam has none to write.
+    assert (narrow["Adam step"], wide["Adam step"]) == (38, 32)
 
 
 class Clock:

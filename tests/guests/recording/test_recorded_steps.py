@@ -2,23 +2,20 @@
 
 import functools
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from syrupy.assertion import SnapshotAssertion
 
 from benchmarks import torchtitan_program
 from simtrain.guests.recording.child import step as recorder
 from simtrain.guests.recording.child.data_parallel import buckets_of
 from simtrain.guests.recording.child.recording import program_of
-from simtrain.guests.recording.program import Program, expanded, parse_tensor
+from simtrain.guests.recording.program import Program, ProgramOp, expanded, parse_tensor
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.work import Collective, FusedAttention, Gemm
-from tests.helpers import kinds_of_programs, same_programs
 from tests.helpers import torch_programs as programs
 from tests.helpers.real_processes import real_collectives, recorded_collectives, run_processes
 from tests.helpers.recorded_programs import scenario_of, works
@@ -38,41 +35,8 @@ def recorded(name: str, gpus: int = 1, **arguments: Any) -> Program:
     return Program.model_validate_json(text)
 
 
-RECORDED: dict[str, tuple[Any, dict[str, Any], int, int]] = {
-    "checkpoints": (programs.llama, {"checkpoints": True}, 1, 1),
-    "sharded": (programs.sharded, {"tensor": 2}, 8, 2),
-    "replicated": (programs.replicated, {"views": True}, 2, 1),
-    "reduced by hand": (programs.reduced_by_hand, {"waits_at_once": False}, 4, 1),
-    **{name: (train, {}, 4, 1) for name, train in kinds_of_programs.KINDS.items()},
-    **{
-        name: (same_programs.train, {"sizes": asdict(sizes)}, 8, 1)
-        for name, sizes in same_programs.SMALL.items()
-    },
-}
-
-
-@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
-@pytest.mark.parametrize("name", RECORDED)
-def test_what_is_recorded_and_its_work_stay(
-    name: str, tmp_path: Path, snapshot: SnapshotAssertion
-) -> None:
-    step = recorder.record(*RECORDED[name])
-    program = Program.model_validate_json(program_of(step, {"command": "x", "gpus": 8}))
-    lines = [program.model_dump_json(exclude={"torch", *program.passes})]
-    for phase, runs in program.passes.items():
-        ops = [*expanded(runs)]
-        texts = [parse_tensor(text).num_bytes for op in ops for text in (*op.reads, *op.writes)]
-        held = sum(op.makes_bytes for op in ops), sum(op.frees_bytes for op in ops)
-        order = sum(op.stream for op in ops), sum(sum(op.waits) for op in ops)
-        words = len({op.module for op in ops}), sum(len(op.options) for op in ops)
-        lines.append(f"{phase}: {len(ops)} ops, {sum(texts)} bytes, {held} {order} {words}")
-        lines.append(str(sorted(Counter(op.op for op in ops).items())))
-    for stack in ("torchtitan", "torchtitan_compiled"):
-        result = simulate(scenario_of(program, tmp_path, software={"stack": stack}))
-        said = result.iteration_time_s, result.memory.fullest.peak_bytes, result.model_flops
-        lines.append(" ".join(f"{each:.9g}" for each in said))
-        lines += [f"{stage}" for stage in result.stages[:1]]
-    assert "\n".join(lines) == snapshot
+def ops_of(program: Program) -> list[ProgramOp]:
+    return [op for runs in program.passes.values() for op in expanded(runs)]
 
 
 def by_hand(**changes: Any) -> Scenario:
@@ -91,6 +55,17 @@ def test_products_and_attention_are_those_of_our_blocks(tmp_path: Path) -> None:
     assert results[0].num_parameters == results[1].num_parameters
 
 
+def test_a_checkpoint_recomputes_all_but_the_last_product(tmp_path: Path) -> None:
+    """torch stops early: it has every saved tensor before the last product of a layer."""
+    program = recorded("llama", checkpoints=True)
+    again = Counter(op.op for op in expanded(program.backward) if op.again)
+    assert again["aten.mm"] == LAYERS * 6
+    assert again["simtrain.attention"] == LAYERS
+    result = simulate(scenario_of(program, tmp_path))
+    assert result.breakdown.recompute_s > 0
+    assert result.model_flops == simulate(scenario_of(recorded("llama"), tmp_path)).model_flops
+
+
 def test_a_selective_checkpoint_keeps_what_its_policy_names() -> None:
     """torchtitan's keeps attention and every second product: it recomputes three of seven."""
     sizes = {"layers": LAYERS, "hidden": HIDDEN, "heads": HEADS, "groups": 2, "inner": INNER}
@@ -99,6 +74,15 @@ def test_a_selective_checkpoint_keeps_what_its_policy_names() -> None:
     again = Counter(op.op for op in step.ops if op.again)
     assert "simtrain.attention" not in again
     assert again["aten.mm"] == 3 * LAYERS
+
+
+def test_equal_layers_are_written_once() -> None:
+    program = recorded("llama", layers=6)
+    num_written = sum(len(run.ops) for runs in program.passes.values() for run in runs)
+    assert num_written == sum(
+        len(run.ops) for runs in recorded("llama").passes.values() for run in runs
+    )
+    assert len([*expanded(program.forward)]) > num_written
 
 
 def test_gathers_and_reductions_are_those_of_our_sharding(tmp_path: Path) -> None:
@@ -122,6 +106,41 @@ def test_gathers_and_reductions_are_those_of_our_sharding(tmp_path: Path) -> Non
     assert [(kind, collective) for (kind, collective, *_) in more.elements()] == [
         ("B", "all_gather")
     ]
+
+
+def test_copies_and_gathers_run_beside_the_kernels() -> None:
+    program = recorded("sharded", gpus=8)
+    streams = {op.stream for op in expanded(program.forward)}
+    assert len(streams) == 3
+    gathers = [op for op in expanded(program.forward) if op.group is not None]
+    assert len(gathers) == LAYERS + 1 and all(op.stream and op.waits for op in gathers)
+    assert program.groups == [[*range(8)]]
+
+
+def test_tensor_parallel_collectives_have_their_ranks(tmp_path: Path) -> None:
+    program = recorded("sharded", gpus=8, tensor=2)
+    assert sorted(program.groups) == [[0, 1], [0, 2, 4, 6]]
+    assert (program.tensor, program.data) == (2, 4)
+    kinds = Counter(op.op for op in expanded(program.forward) if len(group_of(program, op)) == 2)
+    # Queries, keys, values, gate and up, and the logits twice: gathered, and their shards joined.
+    assert kinds["_c10d_functional.all_gather_into_tensor"] == 5 * LAYERS + 2
+    # The embedding, and two sums of each layer.
+    assert kinds["_c10d_functional.reduce_scatter_tensor"] == 2 * LAYERS + 1
+    result = simulate(scenario_of(program, tmp_path))
+    assert result.breakdown.tensor_communication_s > 0
+    assert result.breakdown.data_communication_s > 0
+
+
+def group_of(program: Program, op: ProgramOp) -> list[int]:
+    return [] if op.group is None else program.groups[op.group]
+
+
+def test_modules_have_the_names_of_the_model_forward_and_backward() -> None:
+    program = recorded("llama")
+    for runs in (program.forward, program.backward):
+        products = {op.module for op in expanded(runs) if op.op == "aten.mm"}
+        layer = {f"layers.*.{name}" for name in ("q", "k", "v", "out", "gate", "up", "down")}
+        assert products == layer | {"head"}
 
 
 def test_later_microbatches_add_their_gradients(tmp_path: Path) -> None:
@@ -187,6 +206,17 @@ def test_a_bucket_ends_with_the_parameter_that_fills_it() -> None:
     parameters = [*wide, torch.nn.Parameter(torch.zeros(2, dtype=torch.bfloat16))]
     buckets = buckets_of(parameters, 8, 16)
     assert [[each.numel() for each in bucket] for bucket in buckets] == [[2], [3, 1], [5], [2]]
+
+
+def test_buckets_hide_behind_the_backward_pass(tmp_path: Path) -> None:
+    program = recorded("replicated", gpus=8)
+    reductions = [op for op in expanded(program.backward) if op.group is not None]
+    assert len(reductions) > 2 and {op.stream for op in reductions} == {*program.group_streams}
+    result = simulate(scenario_of(program, tmp_path, cluster="a100_sxm4_80gb"))
+    reduced_s = sum(
+        row.total_s for row in result.operators().rows if row.cause == "data_communication"
+    )
+    assert 0 < result.breakdown.data_communication_s < reduced_s
 
 
 def test_collectives_by_hand_wait_where_the_program_waits(tmp_path: Path) -> None:

@@ -4,15 +4,35 @@ import pathlib
 
 import pytest
 
+import simtrain
 from simtrain.errors import InputError
 from simtrain.iteration.report.windows import windows_of
 from simtrain.render.figures.iteration import plot_memory, plot_timeline
+from simtrain.render.figures.style import footer_of_result
 from tests.helpers.command_line import call
 from tests.helpers.toys import run, small
 
 pytestmark = pytest.mark.slow
 
 RESULT = run(small())
+
+
+def test_passes_with_enough_room_show_their_microbatch() -> None:
+    """With one stage in the figure all passes have room for a number, with 64 stages none has."""
+    figure = plot_timeline(RESULT, stages=[1])
+    rows, memory = figure.axes
+    numbers = sorted({text.get_text() for text in rows.texts})
+    assert numbers == sorted(map(str, range(RESULT.scenario.num_microbatches)))
+    assert [label.get_text() for label in rows.get_yticklabels()] == ["stage 1"]
+    assert memory.get_ylabel() == "memory, GiB"
+    assert rows.get_xlim() == (0.0, RESULT.iteration_time_s)
+    (legend,) = figure.legends
+    words = [text.get_text() for text in legend.get_texts()]
+    assert words[:2] == ["forward", "backward"] and words[-2:] == ["optimizer", "idle"]
+
+    many = run(small({"pipeline": 64}, model={"num_layers": 64}))
+    axes = plot_timeline(many, memory=False).axes
+    assert len(axes) == 1 and not axes[0].texts
 
 
 def test_a_window_limits_the_time_axis_to_the_iteration() -> None:
@@ -58,3 +78,17 @@ def test_equal_timelines_are_identical_files(tmp_path: pathlib.Path) -> None:
         assert (outcome.exit_code, outcome.stderr) == (0, "")
         written.append(file.read_bytes())
     assert written[0] == written[1]
+
+
+def test_a_footer_lists_the_values_that_differ_from_the_file() -> None:
+    result = run(simtrain.load_scenario("table5_22b_full", ["batch.micro=2", "name=mine"]))
+    unchanged = run(simtrain.load_scenario("table5_22b_full"))
+    changes = {"recompute": "none", "precision.gradients": "bf16", "overlap.tensor_parallel": False}
+    many = run(unchanged.scenario.replace(changes))
+    two_and_more = "recompute.strategy=none, precision.gradients=bf16 and 1 more change"
+    for one, subject in (
+        (result, "scenario mine with batch.micro=2"),
+        (unchanged, "scenario table5_22b_full"),
+        (many, f"scenario table5_22b_full with {two_and_more}"),
+    ):
+        assert footer_of_result(one).startswith(f"{subject} · profile a100_sxm4_80gb (SHA-256 ")
