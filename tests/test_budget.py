@@ -21,7 +21,7 @@ BUDGET = {
     "workload": 9538,
     "durations": 983,
     "engine": 1097,
-    "iteration": 6878,
+    "iteration": 6876,
     "studies": 6912,
     "views": 2727,
     "render": 3957,

@@ -49,7 +49,7 @@ WIDEST = math.log(2)
 RunShape = tuple[float, ...]
 """What tells whether runs of one cluster and stack are off by the same (`shape_of`)."""
 _UNITS = np.array([0.2, 0.15, 4.0, *[1.0] * 8])
-"""Differences of a shape's parts that count as much as each other."""
+"""Differences of a shape's parts that count as much as each other, on `_OF_RUNS`' rows."""
 
 
 def shape_of(scenario: Scenario, host_bound: float, mfu: float) -> RunShape:

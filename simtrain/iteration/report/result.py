@@ -203,10 +203,8 @@ class Result(PlainData, Rows):
     @cached_property
     def interval(self) -> Interval:
         """Where the measured time lies, from how far off predictions of its kind were."""
-        kind, least_s = (
-            run_kind(self.scenario, self.profile),
-            least_seconds(self.plan, self.profile),
-        )
+        kind = run_kind(self.scenario, self.profile)
+        least_s = least_seconds(self.plan, self.profile)
         return interval_of(kind, self.shape, self.iteration_time_s, least_s, self.anchors)
 
     @property
