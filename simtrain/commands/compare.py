@@ -7,16 +7,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from simtrain.base.plug_ins import Parts
 from simtrain.base.values import replace
-from simtrain.commands.declare import Option, options_first
+from simtrain.commands.declare import Fields, Option, options_first
 from simtrain.commands.options import AllowOomOption, OutOption, refuse
 from simtrain.commands.output import Output, check_file, show_answer
 from simtrain.commands.printing import status
 from simtrain.commands.question import Question, Questions
 from simtrain.errors import InputError, Location
+from simtrain.studies.requests import ComparisonRequest
 
 if TYPE_CHECKING:
     from simtrain.render.html.document import HtmlDocument
@@ -41,6 +42,10 @@ class Comparer(ABC):
 
 
 COMPARERS = Parts[Comparer]("comparers", Comparer, ())
+ComparisonFields = Annotated[
+    dict[str, Any],
+    Fields(ComparisonRequest, "schedules top", {"top": Annotated[int, Option(min=1)]}),
+]
 
 
 @options_first("scenarios changes schedules top out overrides gpus")
@@ -48,8 +53,7 @@ def compare(
     questions: Questions,
     *,
     changes: Annotated[list[str] | None, Option("--change")] = None,
-    schedules: bool = False,
-    top: Annotated[int, Option(min=1)] = 5,
+    asked: ComparisonFields,
     out: OutOption = None,
     output: Output,
     allow_oom: AllowOomOption = False,
@@ -59,9 +63,6 @@ def compare(
     Args:
         changes: add one copy of the first scenario with this field changed: recompute=full. If
             repeated, the one copy has all changes: some need each other.
-        schedules: compare all schedules that the pipeline of one scenario allows: time, bubble,
-            peak memory and order.
-        top: the most changes of one scenario to print.
         out: page (.html) on all scenarios; with --schedules, with all timelines.
 
     Each scenario is compared with the first one: causes add up to the difference. --set applies to
@@ -83,13 +84,13 @@ def compare(
     of_scenarios: dict[str, object] = {"--change": changes}
     for comparer in COMPARERS.values():
         if files := [name for name in questions.scenarios if comparer.takes(Path(name))]:
-            others = of_scenarios | {"--schedules": schedules, "-o": out}
+            others = of_scenarios | {"--schedules": asked["schedules"], "-o": out}
             refuse(others, f"has no effect beside {comparer.name}")
             simulated = [each for each in questions.each() if each.scenario not in files]
             return comparer.compare(simulated, [*map(Path, files)], output, allow_oom)
     if out:
         check_file(out)
-    if schedules:
+    if asked["schedules"]:
         others = of_scenarios | {"SCENARIO": len(questions.scenarios) > 1}
         refuse(others, "has no effect with --schedules")
         _compare_schedules(questions.each()[0], out, output)
@@ -98,7 +99,7 @@ def compare(
     is_alone = len(named) == 1
     columns = [_column(*each, allow_oom or is_alone) for each in named]
     if is_alone:
-        _advise(columns[0], top, out, output)
+        _advise(columns[0], asked["top"], out, output)
     else:
         _show_several(questions, changes or [], columns, out, output)
 

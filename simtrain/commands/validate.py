@@ -5,26 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from simtrain.base.plug_ins import Parts
 from simtrain.base.values import dataclass
-from simtrain.commands.declare import Argument, Option, options_first
+from simtrain.commands.declare import Argument, Fields, Option, options_first
 from simtrain.commands.options import OutOption, SetOption, refuse, shipped_profiles, shipped_stacks
 from simtrain.commands.output import Output
 from simtrain.errors import InputError, Location
+from simtrain.studies.requests import ValidationRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the user measured, and how it is held against predictions.
-
-    Args:
-        files: the files or folders.
-        cluster: hardware profile of the machine; "" if it is not given.
-        software: software stack of runs that name none.
-        out: file for the errors by kind of runs.
-    """
+    """What the user measured, as `ValidationRequest`, and a file for the errors by kind of runs."""
 
     files: Sequence[Path]
     cluster: str
@@ -66,11 +60,23 @@ class Validator(ABC):
 _VALIDATORS = Parts[Validator]("validators", Validator, ())
 
 
+MeasuredFields = Annotated[
+    dict[str, Any],
+    Fields(
+        ValidationRequest,
+        "files cluster software",
+        {
+            "files": Annotated[list[Path], Argument(metavar="MEASURED")],
+            "cluster": Annotated[str, Option(autocompletion=shipped_profiles)],
+            "software": Annotated[str | None, Option(autocompletion=shipped_stacks)],
+        },
+    ),
+]
+
+
 @options_first("files cluster software overrides out")
 def validate(
-    files: Annotated[list[Path], Argument(metavar="MEASURED")],
-    cluster: Annotated[str, Option(autocompletion=shipped_profiles)] = "",
-    software: Annotated[str | None, Option(autocompletion=shipped_stacks)] = None,
+    fields: MeasuredFields,
     overrides: SetOption = None,
     out: OutOption = None,
     *,
@@ -79,11 +85,6 @@ def validate(
     """Hold measurements against predictions: runs, logs, a calibration, and traces of all ranks.
 
     Args:
-        files: tables of runs (CSV), or logs of Megatron-LM with their arguments; a folder of
-            `calibrate measure`; or traces of PyTorch's profiler, one for each rank.
-        cluster: hardware profile of the machine that was measured.
-        software: software stack of runs whose table has no column for it. Default: the one with
-            which the machine's profile was compared first.
         out: file for the errors by kind of runs. As validated_on/NAME.yaml beside NAME.yaml,
             they give the intervals of predictions with that profile.
 
@@ -101,9 +102,10 @@ def validate(
 
     Example: simtrain validate runs.csv --cluster h100_sxm --software megatron_core
     """
-    measured = Measured(files, cluster, software, overrides or (), out, output)
+    measured = Measured(**fields, overrides=overrides or (), out=out, output=output)
     for validator in sorted(_VALIDATORS.values(), key=lambda each: each.place):
-        if validator.takes(files[0]):
+        if validator.takes(measured.files[0]):
             validator.validate(measured)
             return
-    refuse({"MEASURED": files}, "is of no kind that an installed package reads", "name a table")
+    files: dict[str, object] = {"MEASURED": measured.files}
+    refuse(files, "is of no kind that an installed package reads", "name a table")

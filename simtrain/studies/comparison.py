@@ -7,6 +7,7 @@ from string import ascii_uppercase
 from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.request import takes
 from simtrain.base.values import dataclass
 from simtrain.errors import InputError, wrong_type
 from simtrain.hardware.upgrades import RESOURCES, with_more
@@ -21,6 +22,7 @@ from simtrain.schedules import NAMED
 from simtrain.studies.advice import Advice, advise
 from simtrain.studies.answer import Answer
 from simtrain.studies.on_machine import plan_on
+from simtrain.studies.requests import ComparisonRequest
 from simtrain.studies.simulation import checked_profile, result_of, scenario_of, simulate
 from simtrain.studies.variation import DrawnTimes, draw_if_varied
 
@@ -153,23 +155,14 @@ class Comparison(Answer):
         return f"{fastest} has {ratio}{sure}; {other} takes {difference.time} than A: {causes}"
 
 
-def compare(
-    *scenarios: Scenario | Result,
-    top: int = 5,
-    schedules: bool = False,
-    on_progress: Callable[[str], None] = lambda description: None,
-) -> Comparison | ScheduleComparison:
+@takes(ComparisonRequest)
+def compare(request: ComparisonRequest) -> Comparison | ScheduleComparison:
     """Say why scenarios are slower or faster than the first; of a single one, what to change.
-
-    Args:
-        scenarios: scenarios, or results of `run`.
-        top: the most changes of a single scenario to advise.
-        schedules: compare all schedules that the pipeline of a single scenario allows.
-        on_progress: receives a description of the next simulation.
 
     Raises:
         InputError: a scenario is illegal, or an argument is invalid.
     """
+    scenarios, on_progress = request.scenarios, request.on_progress
     if not scenarios:
         fix = "write compare(scenario), or compare(scenario, other)"
         raise InputError.of("E114", "there is nothing to compare", fix=fix)
@@ -177,7 +170,7 @@ def compare(
         if not isinstance(scenario, Scenario | Result):
             raise wrong_type(scenario, "Scenario or Result", "write compare(scenario, other)")
     bases = [scenario_of(scenario) for scenario in scenarios]
-    if schedules:
+    if request.schedules:
         if len(bases) > 1:
             raise InputError.of("E114", "schedules are compared of one scenario alone")
         return compare_schedules(bases[0], on_progress)
@@ -187,7 +180,9 @@ def compare(
     ]
     if len(columns) > 1:
         return Comparison.of(columns)
-    return Comparison(columns, advice=advise(columns[0].result, top, on_progress=on_progress))
+    return Comparison(
+        columns, advice=advise(columns[0].result, request.top, on_progress=on_progress)
+    )
 
 
 def column_of(

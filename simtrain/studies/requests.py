@@ -20,6 +20,35 @@ CheckpointMode = Literal["async", "blocking"]
 
 
 @dataclass(frozen=True, slots=True)
+class ComparisonRequest:
+    """Why scenarios are slower or faster than the first; of a single one, what to change.
+
+    Args:
+        scenarios: scenarios, or results of `run`.
+        top: the most changes of one scenario to print.
+        schedules: compare all schedules that the pipeline of one scenario allows: time, bubble,
+            peak memory and order.
+        on_progress: receives a description of the next simulation.
+    """
+
+    scenarios: tuple[Scenario | Result, ...]
+    top: int
+    schedules: bool
+    on_progress: Callable[[str], None]
+
+    def __init__(
+        self,
+        *scenarios: Scenario | Result,
+        top: int = 5,
+        schedules: bool = False,
+        on_progress: Callable[[str], None] = lambda description: None,
+    ) -> None:
+        given = (scenarios, top, schedules, on_progress)
+        for name, value in zip(self.__slots__, given, strict=True):
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, slots=True)
 class CostRequest:
     """A training with the iterations of a scenario.
 
@@ -104,6 +133,28 @@ class SweepRequest:
     _: KW_ONLY
     query: str | None = None
     workers: int | None = 1
+    on_progress: Callable[[str, int, int], None] = lambda phase, done, total: None
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationRequest:
+    """Measured runs that are held against predictions.
+
+    Args:
+        files: tables of runs (CSV), or logs of Megatron-LM with their arguments; a folder of
+            `calibrate measure`; or traces of PyTorch's profiler, one for each rank.
+        cluster: hardware profile of the machine that was measured.
+        software: software stack of runs whose table has no column for it. Default: the one with
+            which the machine's profile was compared first.
+        overrides: fields to set in every run, such as "overlap.data_parallel=true".
+        on_progress: receives a phase, and how many of how many runs are done.
+    """
+
+    files: str | Path | Sequence[str | Path]
+    cluster: str = ""
+    software: str | None = None
+    overrides: Sequence[str] = ()
+    _: KW_ONLY
     on_progress: Callable[[str, int, int], None] = lambda phase, done, total: None
 
 

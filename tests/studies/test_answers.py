@@ -17,7 +17,13 @@ import simtrain
 from simtrain.base.request import described_in
 from simtrain.render.html.view import view_html
 from simtrain.render.plain_text import csv_text, markdown_table
-from simtrain.studies.requests import CostRequest, DrawRequest, SweepRequest
+from simtrain.studies.requests import (
+    ComparisonRequest,
+    CostRequest,
+    DrawRequest,
+    SweepRequest,
+    ValidationRequest,
+)
 from simtrain.studies.search.request import SearchRequest
 from simtrain.studies.variation import draw
 from simtrain.views.view import View
@@ -27,9 +33,25 @@ from tests.render.html.pages import parsed
 
 OF_PEOPLE = {"letter", "scenario", "mean_s", "p95_s", "slower", "fits", "rank", "split", "remark"}
 """Columns that help people read a table; all others are keys of JSON, with its values."""
-OF_PYTHON = {"scenario", "base", "interrupted", "on_progress", "only_best", "refines", "evaluator"}
+OF_PYTHON = {
+    "scenario",
+    "scenarios",
+    "base",
+    "interrupted",
+    "on_progress",
+    "only_best",
+    "refines",
+    "evaluator",
+}
 """Fields that a command fills in by itself; `scenario` and `base` are its argument."""
-REQUESTS = {"cost": CostRequest, "run": DrawRequest, "search": SearchRequest, "sweep": SweepRequest}
+REQUESTS = {
+    "compare": ComparisonRequest,
+    "cost": CostRequest,
+    "run": DrawRequest,
+    "search": SearchRequest,
+    "sweep": SweepRequest,
+    "validate": ValidationRequest,
+}
 HOLD = ["recompute", "memory.zero_stage", "overlap"]
 
 

@@ -12,13 +12,14 @@ import io
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from simtrain.base.importer import MOST_BYTES_OF_LOG, ImportRequest
 from simtrain.base.output_folder import as_path
+from simtrain.base.request import takes
 from simtrain.base.resources import find_profile, list_profiles, list_scenarios
 from simtrain.base.strict_yaml import (
     Positions,
@@ -43,6 +44,7 @@ from simtrain.scenario.check import check_overrides, load_unchecked
 from simtrain.scenario.parallelism import MOST_LETTERS
 from simtrain.scenario.section import spell_out_words
 from simtrain.scenario.software import DEFAULT_STACK, load_stack, stack_of_framework
+from simtrain.studies.requests import ValidationRequest
 from simtrain.studies.validation import (
     MeasuredRun,
     PeakOf,
@@ -534,28 +536,15 @@ def read_runs(files: Iterable[Path], settings: RunSettings) -> Runs:
     return Runs(runs)
 
 
-def validate(
-    files: str | Path | Sequence[str | Path],
-    cluster: str,
-    software: str | None = None,
-    overrides: Sequence[str] = (),
-    *,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Validation:
+@takes(ValidationRequest)
+def validate(request: ValidationRequest) -> Validation:
     """Simulate measured runs and compare times, memory, and what fits.
-
-    Args:
-        files: tables of runs (CSV), or logs of Megatron-LM with their arguments.
-        cluster: hardware profile of the machine that was measured.
-        software: software stack of runs whose table has no column for it; by default the one with
-            which the machine's profile was compared first.
-        overrides: fields to set in every run, such as "overlap.data_parallel=true".
-        on_progress: receives how many of how many runs are done.
 
     Raises:
         InputError: a file cannot be read, there is no such profile, or an argument is invalid.
     """
-    check_overrides(overrides)
+    files, cluster, software = request.files, request.cluster, request.software
+    check_overrides(request.overrides)
     for name, value in {"cluster": cluster, "software": software}.items():
         if not isinstance(value, str) and (name == "cluster" or value is not None):
             fix = f"write the name of a {'profile' if name == 'cluster' else 'software stack'}"
@@ -563,5 +552,6 @@ def validate(
     if isinstance(files, str | bytes) or not isinstance(files, Sequence):
         files = [files]
     paths = [as_path(file) for file in files]
-    settings = RunSettings(cluster, software, tuple(overrides), usual_stack(cluster))
+    settings = RunSettings(cluster, software, tuple(request.overrides), usual_stack(cluster))
+    on_progress = partial(request.on_progress, "simulating")
     return validate_runs(read_runs(paths, settings), cluster, on_progress)

@@ -34,7 +34,7 @@ class RunsValidator(Validator):
                 cluster,
                 measured.software,
                 measured.overrides,
-                on_progress=lambda done, total: show_progress("simulating", done, total),
+                on_progress=show_progress,
             )
         names = ", ".join(file.name for file in measured.files)
         if out:
