@@ -22,10 +22,10 @@ BUDGET = {
     "durations": 983,
     "engine": 1097,
     "iteration": 6876,
-    "studies": 6912,
+    "studies": 6958,
     "views": 2727,
     "render": 3957,
-    "commands": 2821,
+    "commands": 2824,
     "top": 602,
     "importing": 6776,
     "recording": 4031,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9450,
     "docs/update": 891,
     "benchmarks": 1579,
-    "tests": 39709,
+    "tests": 39731,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
