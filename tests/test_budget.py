@@ -27,7 +27,7 @@ BUDGET = {
     "render": 3957,
     "commands": 2824,
     "top": 602,
-    "importing": 6776,
+    "importing": 6766,
     "recording": 4031,
     "traces": 1890,
     "related_work": 95,
