@@ -43,8 +43,8 @@ class ComparisonRequest:
         schedules: bool = False,
         on_progress: Callable[[str], None] = lambda description: None,
     ) -> None:
-        given = (scenarios, top, schedules, on_progress)
-        for name, value in zip(self.__slots__, given, strict=True):
+        values = (scenarios, top, schedules, on_progress)
+        for name, value in zip(self.__slots__, values, strict=True):
             object.__setattr__(self, name, value)
 
 

@@ -34,13 +34,7 @@ from tests.render.html.pages import parsed
 OF_PEOPLE = {"letter", "scenario", "mean_s", "p95_s", "slower", "fits", "rank", "split", "remark"}
 """Columns that help people read a table; all others are keys of JSON, with its values."""
 OF_PYTHON = {
-    "scenario",
-    "scenarios",
-    "base",
-    "interrupted",
-    "on_progress",
-    "only_best",
-    "refines",
+    *("scenario", "scenarios", "base", "interrupted", "on_progress", "only_best", "refines"),
     "evaluator",
 }
 """Fields that a command fills in by itself; `scenario` and `base` are its argument."""
