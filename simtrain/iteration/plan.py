@@ -10,7 +10,7 @@ import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from simtrain.workload.optimizer import (
     buckets_of,
     step_ops,
 )
-from simtrain.workload.passes import MergedPass, Pass, PassOptions
+from simtrain.workload.passes import MergedPass, Pass, PassKind, PassOptions, RankPass
 from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.recorded_step import RecordedStep
 from simtrain.workload.segments import check_saved_ops
@@ -86,8 +86,22 @@ class PassOrder:
         return save_all_actions(self.actions, self.num_saving_all)
 
 
-PassKey: TypeAlias = tuple[int, Kind, bool]
-"""A pass: the number of its chunk among the different ones, its kind, and whether it saves all."""
+class PassVariant(NamedTuple):
+    """What tells a pass of a plan from its other passes.
+
+    Args:
+        chunk: number of the chunk among the different ones.
+        kind: F, B, I, W; or R: the reduction of the chunk's gradients after all passes.
+        saves_all: it recomputes nothing.
+        skips_sync: it skips communication with other replicas (`sync_skip_rule`).
+        beside: the backward pass that runs merged with this forward pass; None for none.
+    """
+
+    chunk: int
+    kind: PassKind
+    saves_all: bool = False
+    skips_sync: bool = False
+    beside: PassVariant | None = None
 
 
 @dataclass(frozen=True)
@@ -271,9 +285,13 @@ class Plan:
         """Return `buckets.bucket_ops` for a chunk, by its number among the different ones."""
         return bucket_ops(self.step_options, self.buckets[chunk], bucket, of_stage, gathers=gathers)
 
-    def chunk_pass(self, chunk: Chunk, kind: Kind, saves_all: bool) -> Pass:
+    def chunk_pass(self, chunk: Chunk, kind: PassKind, saves_all: bool) -> Pass:
         """Return a pass of a chunk, with the scenario's recompute or none."""
         return _pass(chunk, kind, SAVE_ALL if saves_all else self._recompute, self.options)
+
+    @cached_property
+    def _recompute(self) -> RecomputePolicy:
+        return shared(self.scenario.recompute)
 
     def layers_pass(self, num_layers: int, kind: Kind) -> Pass:
         """Return a pass of `num_layers` copies of the first layer, without embedding and head."""
@@ -281,17 +299,23 @@ class Plan:
         return Pass(Chunk(((layer, num_layers),)), kind, self.scenario.recompute, self.options)
 
     @cached_property
-    def _recompute(self) -> RecomputePolicy:
-        return shared(self.scenario.recompute)
+    def variants(self) -> dict[PassVariant, RankPass]:
+        """All different passes that the actions of the schedule run, and reductions after them."""
+        return {**self.passes, **self._quiet_passes, **self.reductions, **self._merged_passes}
 
     @cached_property
-    def passes(self) -> dict[PassKey, Pass]:
-        """The different passes by chunk number, kind, and whether they save everything."""
+    def passes(self) -> dict[PassVariant, Pass]:
+        """The different passes of one microbatch with all their communication."""
         chunks = self.model_chunks.different
-        return {key: self.chunk_pass(chunks[key[0]], *key[1:]) for key in self.num_passes}
+        return {each: self.chunk_pass(chunks[each.chunk], *each[1:3]) for each in self.num_passes}
 
-    @cached_property
-    def merged_passes(self) -> dict[tuple[PassKey, PassKey], MergedPass]:
+    def different_passes(self) -> Iterator[tuple[Pass, int]]:
+        """Yield the different passes of one microbatch, and the number of each."""
+        for variant, pass_ in self.passes.items():
+            yield pass_, self.num_passes[variant]
+
+    @property
+    def _merged_passes(self) -> dict[PassVariant, MergedPass]:
         if not self.order.merges_passes:
             return {}
         schedule, numbers = self.schedule, np.array(self.model_chunks.numbers)
@@ -306,16 +330,16 @@ class Plan:
         merged, delays = {}, self.scenario.delays_weight_gradients
         for pair in pairs.T.tolist():
             forward, backward = (
-                (chunk, KINDS[kind], bool(saves_all))
+                PassVariant(chunk, KINDS[kind], bool(saves_all))
                 for chunk, kind, saves_all in (pair[:3], pair[3:])
             )
             passes = self.passes[forward], self.passes[backward]
-            merged[forward, backward] = MergedPass(*passes, delays)
+            merged[forward._replace(beside=backward)] = MergedPass(*passes, delays)
         return merged
 
-    @cached_property
-    def quiet_passes(self) -> dict[PassKey, Pass]:
-        """The passes that skip communication with other replicas, by the keys of `passes`.
+    @property
+    def _quiet_passes(self) -> dict[PassVariant, Pass]:
+        """The passes that skip communication with other replicas.
 
         Without a pipeline they are backward passes that reduce no gradients. In a pipeline,
         parameters are gathered already, and reductions follow all passes.
@@ -326,47 +350,42 @@ class Plan:
         less = None if in_pipeline else replace(sharding, reduces=False)
         options = shared(replace(self.options, sharding=less))
         return {
-            key: replace(pass_, options=options)
-            for key, pass_ in self.passes.items()
-            if in_pipeline or key[1] == "B"
+            each._replace(skips_sync=True): replace(pass_, options=options)
+            for each, pass_ in self.passes.items()
+            if in_pipeline or each.kind == "B"
         }
 
     @cached_property
-    def reductions(self) -> dict[int, Pass]:
+    def reductions(self) -> dict[PassVariant, Pass]:
         """The reductions of whole different chunks of a sharded pipeline, after all passes."""
         sharding = self.options.sharding
         if sharding is None or self.mesh.pp == 1:
             return {}
         options = shared(replace(self.options, sharding=replace(sharding, reduces=True)))
-        chunks = enumerate(self.model_chunks.different)
-        return {number: _pass(chunk, "R", SAVE_ALL, options) for number, chunk in chunks}
-
-    def different_passes(self) -> Iterator[tuple[Pass, int]]:
-        for key, pass_ in self.passes.items():
-            yield pass_, self.num_passes[key]
+        return {
+            PassVariant(number, "R"): _pass(chunk, "R", SAVE_ALL, options)
+            for number, chunk in enumerate(self.model_chunks.different)
+        }
 
     @cached_property
-    def num_passes(self) -> Counter[PassKey]:
-        """Number of passes by chunk number, kind, and whether they save everything."""
+    def num_passes(self) -> Counter[PassVariant]:
+        """The number of passes of each kind and chunk, with and without recompute."""
         numbers, kinds = self.model_chunks.numbers, self.order.kinds
         if len(kinds) > 2:
             counts = self.pass_order.num_passes
-            return Counter(
-                {
-                    (number, KINDS[kind], bool(saves_all)): int(counts[number, kind, saves_all])
-                    for number, kind, saves_all in np.argwhere(counts).tolist()  # in order
-                }
-            )
+            places = np.argwhere(counts).tolist()  # in order
+            variants = [PassVariant(each[0], KINDS[each[1]], bool(each[2])) for each in places]
+            return Counter(dict(zip(variants, counts[counts > 0].tolist(), strict=True)))
         microbatches = self.scenario.num_microbatches // self.order.placement.copies
         # Most plans keep none, and need not build their schedule here.
         keeps = any(self.pass_order.num_saving_all)
         keeping = self.pass_order.num_passes[:, 0, 1].tolist() if keeps else [0] * len(numbers)
-        passes: Counter[PassKey] = Counter()
+        passes: Counter[PassVariant] = Counter()
         for number, chunks in Counter(numbers).items():
             for kind in kinds:
-                passes[number, kind, True] = keeping[number]
+                passes[PassVariant(number, kind, saves_all=True)] = keeping[number]
             for kind in kinds:
-                passes[number, kind, False] = chunks * microbatches - keeping[number]
+                passes[PassVariant(number, kind)] = chunks * microbatches - keeping[number]
         return +passes
 
 

@@ -14,7 +14,7 @@ from simtrain.durations.model import DurationModel
 from simtrain.hardware.algorithms import Protocol
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration.plan import Plan
+from simtrain.iteration.plan import PassVariant, Plan
 from simtrain.iteration.programs.pass_tasks import PassMachine, pass_program
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
@@ -147,9 +147,9 @@ def exchange_peaks(scenario: Scenario) -> tuple[int, int]:
 
 def pass_of(plan: Plan, action: Action) -> Pass:
     """Return the pass that an action of a plan runs."""
-    chunk = plan.model_chunks.different[plan.model_chunks.numbers[action.virtual_stage]]
     saves_all = (action.virtual_stage, action.microbatch) in saving_all(plan)
-    return plan.chunk_pass(chunk, action.kind, saves_all)
+    chunk = plan.model_chunks.numbers[action.virtual_stage]
+    return plan.passes[PassVariant(chunk, action.kind, saves_all)]
 
 
 def saving_all(plan: Plan) -> set[tuple[int, int]]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from simtrain.errors import InputError
+from simtrain.iteration.plan import PassVariant
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.schedules import (
@@ -118,12 +119,12 @@ def test_passes_are_counted_one_by_one() -> None:
     text = "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1I0,1W0,1F1,1B1,1F2,1I2,1W2,1F3,1B3\n"
     plan = simulate(toy(text)).plan
     assert plan.num_passes == {
-        (0, "F", False): 4,
-        (0, "B", False): 4,
-        (1, "F", False): 4,
-        (1, "B", False): 2,
-        (1, "I", False): 2,
-        (1, "W", False): 2,
+        PassVariant(0, "F"): 4,
+        PassVariant(0, "B"): 4,
+        PassVariant(1, "F"): 4,
+        PassVariant(1, "B"): 2,
+        PassVariant(1, "I"): 2,
+        PassVariant(1, "W"): 2,
     }
 
 

@@ -241,15 +241,17 @@ def _exchanged_bytes(plan: Plan, chunks: Sequence[int]) -> tuple[int, int]:
     if not plan.options.sharding or times_exchanges(plan):
         return 0, 0
     passes = [
-        (chunk, *_unsharded_bytes(_of_one_sequence(pass_)))
-        for (chunk, *_), pass_ in plan.passes.items()
-        if chunk in chunks
+        (variant.chunk, *_unsharded_bytes(_of_one_sequence(pass_)))
+        for variant, pass_ in plan.passes.items()
+        if variant.chunk in chunks
     ]
-    if not plan.reductions:
-        return max(gathered for _, gathered, _ in passes), max(bucket for *_, bucket in passes)
     ends = {
-        chunk: _unsharded_bytes(_of_one_sequence(plan.reductions[chunk])) for chunk in {*chunks}
+        variant.chunk: _unsharded_bytes(_of_one_sequence(pass_))
+        for variant, pass_ in plan.reductions.items()
+        if variant.chunk in chunks
     }
+    if not ends:
+        return max(gathered for _, gathered, _ in passes), max(bucket for *_, bucket in passes)
     beside = max(gathered - ends[chunk][0] for chunk, gathered, _ in passes)
     whole = sum(ends[chunk][0] for chunk in chunks)
     return whole + max(0, beside), max(bucket for _, bucket in ends.values())

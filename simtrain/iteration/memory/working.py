@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from simtrain.base.values import dataclass, replace
 from simtrain.engine.compiled import Ints
-from simtrain.iteration.plan import PassKey, PassOrder, Plan
+from simtrain.iteration.plan import PassOrder, PassVariant, Plan
 from simtrain.schedules import KINDS
 from simtrain.workload.issue import Segment
 from simtrain.workload.ops import Phase, Tensor
@@ -368,7 +368,7 @@ class Moments:
     flows: tuple[Flow, ...]
     freed: NDArray[np.int64]
     pass_of: Ints
-    works: tuple[tuple[PassKey, ...], ...]
+    works: tuple[PassVariant, ...]
     work_of: Ints
     held: NDArray[np.int64]
     places: Ints
@@ -401,13 +401,18 @@ class Moments:
             pairs[action] = len(passes) * (1 + pass_of[second - 1]) + pass_of[second]
         different, work_of = np.unique(pairs, return_inverse=True)
         works = [divmod(pair, len(passes)) for pair in different.tolist()]
-        keys = [(chunk, KINDS[kind], bool(saves_all)) for chunk, saves_all, _, kind in passes]
+        variants = [
+            PassVariant(chunk, KINDS[kind], bool(saves_all)) for chunk, saves_all, _, kind in passes
+        ]
         places, moment_of = _first_rows(np.column_stack([actions.rank, work_of, during]))
         return cls(
             (*flows,),
             freed,
             pass_of.astype(np.int32),
-            tuple((keys[pair - 1], keys[last]) if pair else (keys[last],) for pair, last in works),
+            tuple(
+                variants[pair - 1]._replace(beside=variants[last]) if pair else variants[last]
+                for pair, last in works
+            ),
             work_of[places],
             during[places],
             places,
@@ -434,7 +439,7 @@ class MemoryReplay:
     """
 
     moments: Moments
-    passes: Mapping[PassKey, PassMemory]
+    passes: Mapping[PassVariant, PassMemory]
     memories: tuple[PassMemory, ...]
     flow_bytes: Bytes
     running_bytes: Bytes
@@ -448,12 +453,14 @@ class MemoryReplay:
         passes = {key: memory_of(pass_) for key, pass_ in plan.passes.items()}
         flow_bytes = [size for flow in moments.flows for size in _bytes_after(plan, passes, flow)]
         memories, more = [], []
-        for keys in moments.works:
-            memory, apart = passes[keys[0]], sum(passes[key].saved_bytes for key in keys)
-            if len(keys) > 1:
-                memory = merged_memory(plan.merged_passes[keys[0], keys[1]])
+        for variant in moments.works:
+            alone = [passes[variant._replace(beside=None)]]
+            if variant.beside:
+                alone.append(passes[variant.beside])
+            merged = plan.variants[variant]
+            memory = merged_memory(merged) if isinstance(merged, MergedPass) else alone[0]
             memories.append(memory)
-            more.append(memory.saved_bytes - apart)
+            more.append(memory.saved_bytes - sum(each.saved_bytes for each in alone))
         beyond = [memory.extra_bytes for memory in memories]
         # Sums above 64 bits use Python integers, which are exact and slow.
         largest = max(flow_bytes) * len(moments.moment_of) + max(beyond)
@@ -492,11 +499,13 @@ class MemoryReplay:
         return [start + int(self.peak_bytes[start:end].argmax()) for start, end in pairs]
 
 
-def _bytes_after(plan: Plan, passes: Mapping[PassKey, PassMemory], flow: Flow) -> tuple[int, int]:
+def _bytes_after(
+    plan: Plan, passes: Mapping[PassVariant, PassMemory], flow: Flow
+) -> tuple[int, int]:
     """Return what a microbatch holds after its forward pass, and after its input gradients."""
     chunk, saves_all, turns = flow
-    left = passes[chunk, "F", saves_all].remaining_bytes
-    inputs = passes.get((chunk, "I", saves_all))
+    left = passes[PassVariant(chunk, "F", saves_all)].remaining_bytes
+    inputs = passes.get(PassVariant(chunk, "I", saves_all))
     output = 0 if turns else _output_bytes(plan, chunk)
     return left + output, inputs.remaining_bytes if inputs else 0
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from simtrain.engine import TaskGraph
 from simtrain.engine.compiled import Flags, Ints
 from simtrain.engine.program import rows_of
+from simtrain.iteration.plan import PassVariant
 from simtrain.iteration.programs.iteration_tasks import (
     BUCKETS,
     NUM_GROUPS,
@@ -95,7 +96,7 @@ class _Builder:
         if self.structure.reduces_after:
             virtual_stages = np.array(self.schedule.placement.virtual_stages)
             for chunks in np.array(self.structure.pass_order.chunks)[virtual_stages.T]:
-                parts = self.parts(lambda chunk: PassPart(chunk, "R", saves_all=False), chunks)
+                parts = self.parts(lambda chunk: PassPart(PassVariant(chunk, "R")), chunks)
                 self.last = self.add(self.stages, parts)
         for field in ("average", "data_reduction", "sequence_parallel"):
             self.add_step(field)
@@ -271,7 +272,6 @@ class _Builder:
 def _pass_part(is_cut: int, _: int, number: int, *passes: int) -> PassPart:
     """Return the part of these columns; the second four are of a backward pass that is merged."""
     chunk, kind, saves_all, skips_sync, merges, *beside = passes
-    span = number if is_cut else None
-    merged = _pass_part(0, 0, 0, *beside, 0) if merges else None
-    key = chunk, KINDS[kind], bool(saves_all)
-    return PassPart(*key, bool(skips_sync), span, merged)
+    merged = _pass_part(0, 0, 0, *beside, 0).variant if merges else None
+    switches = bool(saves_all), bool(skips_sync)
+    return PassPart(PassVariant(chunk, KINDS[kind], *switches, merged), number if is_cut else None)

@@ -11,6 +11,7 @@ from simtrain.base.values import dataclass, field
 from simtrain.engine import LinkLoads, Program, TaskGraph, Timeline, find_idle_seconds
 from simtrain.engine.compiled import Flags, Floats, Ints
 from simtrain.engine.program import starts_of
+from simtrain.iteration.plan import PassVariant
 from simtrain.iteration.programs.parts import (
     BucketPart,
     IterationPart,
@@ -94,9 +95,9 @@ def label_of(part: IterationPart) -> tuple[str, str]:
             return "gather {message}", "receive gather"
         case SynchronizationPart():
             return "synchronize", "synchronize"
-        case PassPart(kind="R"):
+        case PassPart(PassVariant(kind="R")):
             return _STEP_LABELS["data_reduction"]
-        case PassPart(kind=kind, beside=None):
+        case PassPart(PassVariant(kind=kind, beside=None)):
             return "{action}", "forward" if kind == "F" else "backward"
         case PassPart():
             return "{action}", "merged"

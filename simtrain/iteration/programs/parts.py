@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from simtrain.base.values import dataclass
 from simtrain.durations.model import DurationModel
-from simtrain.iteration.plan import PassOrder, Plan
+from simtrain.iteration.plan import PassOrder, PassVariant, Plan
 from simtrain.schedules import KINDS, Schedule
 from simtrain.workload.model_ends import number_distinct
-from simtrain.workload.passes import PassKind
 
 # Passes of ZeRO stages 2 and 3 that skip communication with other replicas.
 #
@@ -33,7 +32,7 @@ chunk after its first; or passes that follow a backward pass of their chunk."""
 
 def sync_skip_rule(plan: Plan) -> SyncSkipRule:
     """Return the rule of a plan."""
-    if not plan.quiet_passes:
+    if not any(variant.skips_sync for variant in plan.variants):
         return "none"
     if plan.mesh.pp == 1:
         return "before_last"
@@ -65,21 +64,13 @@ class PassPart:
     """A pass of one microbatch on a chunk, or its layers of one bucket.
 
     Args:
-        chunk: number of the chunk among the different ones.
-        kind: F, B, I, W; or R: the reduction of the chunk's gradients after all passes.
-        saves_all: it recomputes nothing.
-        skips_sync: it skips communication with other replicas (`sync_skip_rule`).
+        variant: which of the plan's passes it is.
         span: number of the bucket, in the order in which the last backward pass or the first
             forward pass runs the buckets; None for the whole pass.
-        beside: the backward pass that runs merged with this forward pass; None for none.
     """
 
-    chunk: int
-    kind: PassKind
-    saves_all: bool
-    skips_sync: bool = False
+    variant: PassVariant
     span: int | None = None
-    beside: PassPart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,5 +227,5 @@ def structure_of(plan: Plan) -> IterationStructure:
         aligns_reduction=plan.has_buckets and scenario.aligns_gradient_reduction,
         aligns_gather=scenario.aligns_parameter_gather,
         sync_skips=sync_skip_rule(plan),
-        reduces_after=bool(plan.reductions),
+        reduces_after=any(variant.kind == "R" for variant in plan.variants),
     )

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeAlias
 
-from simtrain.base.values import dataclass, field, replace
+from simtrain.base.values import dataclass, field
 from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine, Timeline
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration.plan import Plan
+from simtrain.iteration.plan import PassVariant, Plan
 from simtrain.iteration.programs.parts import (
     BucketPart,
     IterationPart,
@@ -142,13 +142,13 @@ class IterationSeconds:
     plan: Plan
     machine: Machine = field(repr=False)
     structure: IterationStructure = field(repr=False)
-    passes: dict[PassPart, PassTime] = field(repr=False)
+    passes: dict[PassVariant, PassTime] = field(repr=False)
     steps: tuple[dict[str, float], ...] = field(repr=False)
 
     @classmethod
     def of(cls, plan: Plan, machine: Machine) -> IterationSeconds:
         """Simulate each different pass of a plan once."""
-        passes = {part: machine.time(pass_) for part, pass_ in passes_of(plan)}
+        passes = {variant: machine.time(pass_) for variant, pass_ in plan.variants.items()}
         options, different = plan.step_options, dict.fromkeys(plan.stage_parameters)
         steps = tuple(machine.step_seconds(options, parameters) for parameters in different)
         return cls(plan, machine, structure_of(plan), passes, steps)
@@ -169,9 +169,6 @@ class IterationSeconds:
                 if part.step is None:
                     return max(step.get(part.name, 0.0) for step in self.steps)
                 return self.steps[part.step][part.name]
-
-    def pass_of(self, part: PassPart) -> RankPass:
-        return dict(passes_of(self.plan))[whole_pass(part)]
 
     def ops_of(self, part: OpsPart) -> tuple[Op, ...]:
         """Return the ops of a part in order, without a step those of the slowest stage."""
@@ -243,15 +240,14 @@ class IterationSeconds:
 
     def host_bound_passes(self) -> float:
         """Return the share of the time of all passes of a replica in which GPUs wait for hosts."""
-        times = [(num, self.machine.time(pass_)) for pass_, num in self.plan.different_passes()]
+        times = [(num, self.passes[variant]) for variant, num in self.plan.num_passes.items()]
         total_s = math.fsum(num * time.duration_s for num, time in times)
         launch_s = math.fsum(num * time.launch_s for num, time in times)
         return launch_s / total_s if total_s else 0.0
 
     def all_ops(self) -> Iterator[Op]:
         """Yield every different op of the iteration, some of them several times."""
-        passes = [pass_ for pass_, _ in self.plan.different_passes()]
-        for pass_ in (*passes, *self.plan.reductions.values()):
+        for pass_ in (*self.plan.passes.values(), *self.plan.reductions.values()):
             for segment in set(record_pass(pass_).segments):
                 yield from segment.ops
         for step in self.plan.steps:
@@ -265,9 +261,9 @@ class IterationSeconds:
 
     def _pass_s(self, part: PassPart) -> float:
         """Return the time of a pass or a span; the last span includes the ops after its layers."""
+        time = self.passes[part.variant]
         if part.span is None:
-            return self.passes[part].duration_s
-        time = self.passes[whole_pass(part)]
+            return time.duration_s
         first, end = layers_of_span(self.plan, part, part.span)
         ends_s = (0.0, *time.layer_ends_s[:-1], time.duration_s)
         return ends_s[end] - ends_s[first]
@@ -278,27 +274,10 @@ class IterationSeconds:
         return self.plan.bucket_ops(part.chunk, part.number, last, gathers=part.gathers)
 
 
-def passes_of(plan: Plan) -> Iterator[tuple[PassPart, RankPass]]:
-    """Yield the different passes of a plan, with the parts of the iteration."""
-    for of, pass_ in plan.passes.items():
-        yield PassPart(*of), pass_
-    for of, pass_ in plan.quiet_passes.items():
-        yield PassPart(*of, skips_sync=True), pass_
-    for chunk, pass_ in plan.reductions.items():
-        yield PassPart(chunk, "R", saves_all=False), pass_
-    for (of, beside), merged in plan.merged_passes.items():
-        yield PassPart(*of, beside=PassPart(*beside)), merged
-
-
-def whole_pass(part: PassPart) -> PassPart:
-    """Return the pass that a part is, or is a span of."""
-    return part if part.span is None else replace(part, span=None)
-
-
 def layers_of_span(plan: Plan, part: PassPart, span: int) -> tuple[int, int]:
     """Return the first layer of a span of a pass, and the one after its last, in its order."""
-    layers = plan.buckets[part.chunk].num_layers
-    if part.kind == "F":
+    layers = plan.buckets[part.variant.chunk].num_layers
+    if part.variant.kind == "F":
         layers = layers[::-1]
     first = sum(layers[:span])
     return first, first + layers[span]
@@ -341,10 +320,9 @@ def least_seconds(plan: Plan, profile: HardwareProfile) -> float:
     """
     chunk_of = plan.model_chunks.numbers
     variants: dict[tuple[int, str], list[tuple[int, float]]] = {}
-    for key, pass_ in plan.passes.items():
-        chunk, kind, _ = key
-        passes = variants.setdefault((chunk, kind), [])
-        passes.append((plan.num_passes[key], _product_seconds(pass_, profile)))
+    for variant, pass_ in plan.passes.items():
+        passes = variants.setdefault((variant.chunk, variant.kind), [])
+        passes.append((plan.num_passes[variant], _product_seconds(pass_, profile)))
     alike, seconds = Counter(chunk_of), dict.fromkeys(chunk_of, 0.0)
     for (chunk, _), passes in variants.items():
         number = sum(number for number, _ in passes) / alike[chunk]

@@ -18,7 +18,6 @@ from simtrain.iteration.programs.parts import (
     PassPart,
     TransferPart,
 )
-from simtrain.iteration.programs.seconds import whole_pass
 from simtrain.units import format_seconds
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ def stage_breakdowns(iteration: IterationTimeline) -> tuple[Breakdown, ...]:
         if isinstance(part, PassPart):
             # A pass that is cut into spans counts with its first span.
             if not part.span:
-                of_parts[number, _COLUMNS_OF_PASS] = _OF_PASS(seconds.passes[whole_pass(part)])
+                of_parts[number, _COLUMNS_OF_PASS] = _OF_PASS(seconds.passes[part.variant])
         elif not isinstance(part, TransferPart | BucketPart):  # on other streams
             of_parts[number, _NAMES.index(field_of(part))] = seconds.of_part(part)
     parts_s = tasks.num_parts @ of_parts

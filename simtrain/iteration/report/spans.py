@@ -9,6 +9,7 @@ import numpy as np
 from simtrain.base.values import dataclass, fields, replace
 from simtrain.engine import busy_before
 from simtrain.engine.compiled import Flags, Floats, Ints
+from simtrain.iteration.plan import PassVariant
 from simtrain.iteration.programs.iteration_tasks import (
     LINK_STEPS,
     NUM_GROUPS,
@@ -25,7 +26,7 @@ from simtrain.iteration.programs.parts import (
     TransferPart,
 )
 from simtrain.iteration.programs.pipeline import spread
-from simtrain.iteration.programs.seconds import IterationSeconds, whole_pass
+from simtrain.iteration.programs.seconds import IterationSeconds
 from simtrain.iteration.report.breakdown import field_of
 from simtrain.schedules.stage_placement import ring_neighbour
 
@@ -101,7 +102,7 @@ class Passes:
     @classmethod
     def of(cls, iteration: IterationTimeline) -> Passes:
         tasks, schedule = iteration.tasks, iteration.seconds.plan.schedule
-        parts = [isinstance(part, PassPart) and part.kind == "R" for part in tasks.parts]
+        parts = [isinstance(part, PassPart) and part.variant.kind == "R" for part in tasks.parts]
         reductions = np.flatnonzero(np.array(parts)[tasks.part_of]).astype(np.int32)
         cells = np.flatnonzero(~schedule.follows_merged)
         ends = np.append(cells[1:], len(schedule.kind)) - 1
@@ -261,9 +262,9 @@ def _placed(tasks: IterationTasks) -> tuple[Ints, Ints, Ints]:
 def activity_of(part: IterationPart) -> Activity:
     """Return what the tasks of a part do."""
     match part:
-        case PassPart(beside=PassPart()):
+        case PassPart(PassVariant(beside=PassVariant())):
             return Activity.MERGED
-        case PassPart(kind=kind):
+        case PassPart(PassVariant(kind=kind)):
             return ACTIVITY_OF_KIND[kind]
         case BucketPart():
             return Activity.REDUCTION
@@ -277,5 +278,5 @@ def _recompute_share(part: IterationPart, seconds: IterationSeconds) -> float:
     """Return the share of a pass that is recompute; a part of a pass has the whole pass's."""
     if not isinstance(part, PassPart):
         return 0.0
-    time = seconds.passes[whole_pass(part)]
+    time = seconds.passes[part.variant]
     return time.recompute_s / time.duration_s if time.duration_s else 0.0

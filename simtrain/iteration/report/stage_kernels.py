@@ -10,6 +10,7 @@ import numpy as np
 from simtrain.base.values import dataclass
 from simtrain.engine import Timeline
 from simtrain.engine.compiled import Floats, Ints
+from simtrain.iteration.plan import PassVariant
 from simtrain.iteration.programs.parts import (
     BucketPart,
     IterationPart,
@@ -18,7 +19,7 @@ from simtrain.iteration.programs.parts import (
     ReceiveGatherPart,
     SynchronizationPart,
 )
-from simtrain.iteration.programs.seconds import IterationSeconds, whole_pass
+from simtrain.iteration.programs.seconds import IterationSeconds
 from simtrain.iteration.report.spans import Spans
 from simtrain.workload.ops import Op
 from simtrain.workload.passes import record_of
@@ -40,8 +41,8 @@ class PassKernels:
     timeline: Timeline
 
     @classmethod
-    def of(cls, seconds: IterationSeconds, whole: PassPart) -> PassKernels:
-        pass_ = seconds.pass_of(whole)
+    def of(cls, seconds: IterationSeconds, variant: PassVariant) -> PassKernels:
+        pass_ = seconds.plan.variants[variant]
         return cls((*record_of(pass_).ops,), seconds.machine.timeline(pass_))
 
     def times_in(self, iteration: Timeline, tasks: slice) -> tuple[Floats, Floats]:
@@ -90,18 +91,17 @@ def stage_kernels(result: Result, stage: int) -> StageKernels:
     names: list[str] = []
     ops: list[Op | None] = []
     columns: list[tuple[Ints, Ints, Floats, Floats, Floats]] = []
-    kernels_of: dict[PassPart, tuple[PassKernels, int]] = {}
+    kernels_of: dict[PassVariant, tuple[PassKernels, int]] = {}
     for number in np.unique(spans.pass_number[spans.pass_number >= 0]).tolist():
         first, last = int(passes.first[number]), int(passes.last[number])
         part = tasks.parts[tasks.part_of[first]]
         assert isinstance(part, PassPart)
-        whole = whole_pass(part)
-        if whole not in kernels_of:
-            recorded = PassKernels.of(iteration.seconds, whole)
-            kernels_of[whole] = recorded, len(names)
+        if part.variant not in kernels_of:
+            recorded = PassKernels.of(iteration.seconds, part.variant)
+            kernels_of[part.variant] = recorded, len(names)
             names += [op.name for op in recorded.ops]
             ops += recorded.ops
-        inside, first_kernel = kernels_of[whole]
+        inside, first_kernel = kernels_of[part.variant]
         start_s, end_s = inside.times_in(iteration.timeline, slice(first, last + 1))
         kernel = first_kernel + np.arange(len(inside.ops), dtype=np.int32)
         stream = inside.timeline.program.graph.stream_of[1::2]

@@ -103,7 +103,7 @@ def _own_ops(iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
             continue
         match part:
             case PassPart(span=None | 0):
-                pass_ = seconds.pass_of(part)
+                pass_ = seconds.plan.variants[part.variant]
                 times_s = seconds_of_ops(seconds.machine.timeline(pass_))
                 for op, op_s, op_exposed_s in zip(record_of(pass_).ops, *times_s, strict=True):
                     key = OpKey(op.name, op.phase, op.work, _field_of(op))

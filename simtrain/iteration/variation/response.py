@@ -22,7 +22,7 @@ from simtrain.iteration.programs.parts import (
     TransferPart,
 )
 from simtrain.iteration.programs.pass_tasks import PassMachine, run_pass
-from simtrain.iteration.programs.seconds import IterationSeconds, passes_of, whole_pass
+from simtrain.iteration.programs.seconds import IterationSeconds
 from simtrain.workload.ops import Op
 from simtrain.workload.passes import RankPass, record_of
 from simtrain.workload.work import Collective, HostWork, Work
@@ -88,11 +88,10 @@ class Responses:
 
     def __init__(self, seconds: IterationSeconds, factors: Factors) -> None:
         self._seconds, self._factors = seconds, factors
-        self._passes = dict(passes_of(seconds.plan))
 
     def pass_of(self, part: PassPart) -> RankPass:
         """Return the pass that a part is, or is a span of."""
-        return self._passes[whole_pass(part)]
+        return self._seconds.plan.variants[part.variant]
 
     def ops_of(self, part: IterationPart) -> list[Op]:
         """Return the ops of a part; a message and a synchronization have none."""

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from simtrain.base.values import dataclass, field
 from simtrain.engine.compiled import Flags, Floats
+from simtrain.iteration.plan import PassVariant
 from simtrain.iteration.programs.iteration_tasks import EMBEDDING, MODEL
 from simtrain.iteration.programs.parts import IterationPart, PassPart, SynchronizationPart
 from simtrain.iteration.programs.pass_tasks import HOST, STREAMS
-from simtrain.iteration.programs.seconds import whole_pass
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.spans import Activity, Spans, StageStream, activity_of
 from simtrain.iteration.report.stage_kernels import PassKernels
@@ -98,7 +98,7 @@ class PassSlices:
 
     result: Result
     detailed: Flags
-    _kernels: dict[PassPart, PassKernels] = field(default_factory=dict, repr=False)
+    _kernels: dict[PassVariant, PassKernels] = field(default_factory=dict, repr=False)
 
     @property
     def threads(self) -> list[int]:
@@ -128,10 +128,10 @@ class PassSlices:
             yield Slice(thread, kind, name, *times, first_number + of_op, collective)
 
     def _kernels_of(self, part: int) -> PassKernels:
-        whole = whole_pass(cast(PassPart, self.result.iteration.tasks.parts[part]))
-        if whole not in self._kernels:
-            self._kernels[whole] = PassKernels.of(self.result.seconds, whole)
-        return self._kernels[whole]
+        variant = cast(PassPart, self.result.iteration.tasks.parts[part]).variant
+        if variant not in self._kernels:
+            self._kernels[variant] = PassKernels.of(self.result.seconds, variant)
+        return self._kernels[variant]
 
 
 def _collective(op: Op) -> tuple[str, int] | None:

@@ -124,11 +124,10 @@ class Bounds:
             for parameters in different
         }
         steps_s = [times[parameters] for parameters in plan.stage_parameters]
-        if not plan.reductions:
-            return steps_s
+        reduction_s = {variant.chunk: seconds(one) for variant, one in plan.reductions.items()}
         numbers = plan.model_chunks.numbers
         return [
-            step_s + sum(seconds(plan.reductions[numbers[stage]]) for stage in virtual_stages)
+            step_s + sum(reduction_s.get(numbers[stage], 0.0) for stage in virtual_stages)
             for step_s, virtual_stages in zip(steps_s, ranks, strict=True)
         ]
 
@@ -186,7 +185,7 @@ def _least_seconds(plan: Plan, seconds: Callable[[Pass], float]) -> dict[Kind, l
     """
     num_chunks = len(plan.model_chunks.different)
     times = {kind: [math.inf] * num_chunks for kind in KINDS}
-    for passes in (plan.passes, plan.quiet_passes):
-        for (number, kind, _), chunk_pass in passes.items():
+    for (number, kind, *_), chunk_pass in plan.variants.items():
+        if isinstance(chunk_pass, Pass) and kind != "R":
             times[kind][number] = min(times[kind][number], seconds(chunk_pass))
     return times

@@ -57,7 +57,7 @@ def test_backward_passes_of_shipped_scenarios_free_all_saved_bytes() -> None:
         (name, *key): pass_memory(one).remaining_bytes
         for name in list_scenarios()
         for key, one in plan_of(load_scenario(name)).passes.items()
-        if key[1] == "B"
+        if key.kind == "B"
     }
     assert len(left) > 60
     assert not any(left.values()), {key: size for key, size in left.items() if size}

@@ -10,6 +10,7 @@ import pytest
 
 from simtrain.durations.collectives import wire_bytes
 from simtrain.iteration.memory.buffers import rank_states
+from simtrain.iteration.plan import PassVariant
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action
 from simtrain.studies.simulation import simulate_memory
@@ -111,7 +112,7 @@ def test_a_pipeline_reduces_each_kind_once() -> None:
     )
     plan, own = plan_of(one), ALL_EXPERTS // 2
     for stage, root in enumerate((ROOT - 2 * HIDDEN, 1024 * HIDDEN + 2 * HIDDEN)):
-        assert sent(ops_of(plan.reductions[stage])) == {
+        assert sent(ops_of(plan.variants[PassVariant(stage, "R")])) == {
             (REDUCE, 4 * root, 8): 1,
             (REDUCE, 4 * REST, 8): 1,
             (REDUCE, 4 * own, 4): 1,

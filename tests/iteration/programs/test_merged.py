@@ -13,7 +13,7 @@ from simtrain.base.mesh import Group
 from simtrain.engine import simulate as run_program
 from simtrain.errors import InputError
 from simtrain.iteration.memory.working import MemoryReplay, merged_memory, pass_memory
-from simtrain.iteration.programs.parts import PassPart
+from simtrain.iteration.plan import PassVariant
 from simtrain.iteration.programs.pass_tasks import (
     COMMUNICATION,
     COMPUTE,
@@ -236,9 +236,9 @@ def test_memory_of_merged_passes() -> None:
 def test_without_a_pipeline_the_first_and_the_last_pass_are_alone() -> None:
     result = simulate(toy())
     seconds = result.seconds
-    (pair,) = (part for part in seconds.passes if part.beside)
-    forward, backward = PassPart(0, "F", False), PassPart(0, "B", False)
-    assert pair == PassPart(0, "F", False, beside=backward)
+    (pair,) = (variant for variant in seconds.passes if variant.beside)
+    forward, backward = PassVariant(0, "F"), PassVariant(0, "B")
+    assert pair == PassVariant(0, "F", beside=backward)
     passes_s = [seconds.passes[part].duration_s for part in (forward, *[pair] * 7, backward)]
     steps_s = math.fsum(seconds.steps[0].values())
     assert result.iteration_time_s == pytest.approx(math.fsum(passes_s) + steps_s)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from simtrain.durations.collectives import total_wire_bytes
-from simtrain.iteration.plan import Plan
+from simtrain.iteration.plan import PassVariant, Plan
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.workload.chunk import unit_parameters
@@ -114,8 +114,8 @@ def test_a_bucket_is_gathered_while_the_previous_one_is_used(
     result = run(scenario, inter_node__adapter_bandwidth=adapter_bytes_per_s)
     plan = result.plan
     machine = machine_of(changed(a100(), inter_node__adapter_bandwidth=adapter_bytes_per_s))
-    layer_ends_s = machine.time(plan.passes[0, "F", False]).layer_ends_s
-    pass_s = machine.time(plan.passes[0, "F", False]).duration_s
+    layer_ends_s = machine.time(plan.passes[PassVariant(0, "F")]).layer_ends_s
+    pass_s = machine.time(plan.passes[PassVariant(0, "F")]).duration_s
     num_layers = plan.buckets[0].num_layers[::-1]
     cuts_s = [0.0, *(layer_ends_s[sum(num_layers[: i + 1]) - 1] for i in range(len(num_layers)))]
     cuts_s[-1] = pass_s

@@ -44,10 +44,7 @@ def sent_of_stages(scenario: Scenario, name: str) -> list[float]:
     """
     plan = plan_of(scenario)
     tasks = tasks_of(structure_of(plan))
-    passes = {PassPart(*of): one for of, one in plan.passes.items()}
-    skipping = plan.quiet_passes
-    passes |= {PassPart(*of, skips_sync=True): one for of, one in skipping.items()}
-    passes |= {PassPart(number, "R", False): one for number, one in plan.reductions.items()}
+    passes = {PassPart(variant): one for variant, one in plan.variants.items()}
     bytes_of = [sent(passes[part], name) if part in passes else 0 for part in tasks.parts]  # type: ignore[index]
     found: list[float] = (tasks.num_parts @ bytes_of).tolist()
     return found

@@ -6,7 +6,7 @@ import pytest
 import simtrain
 from simtrain.engine.replicas import ReplicaProgram, run_replicas
 from simtrain.hardware.load import load_profile
-from simtrain.iteration.programs.parts import SynchronizationPart, TransferPart
+from simtrain.iteration.programs.parts import PassPart, SynchronizationPart, TransferPart
 from simtrain.iteration.variation.draw import RankLayout, RankPosition
 from simtrain.iteration.variation.drawn import DrawnIteration, effective_durations, sources_of
 from simtrain.iteration.variation.response import CAUSES, Response, Responses
@@ -96,7 +96,7 @@ def test_durations_are_1_at_1_grow_and_are_near_the_engine_between_its_points(na
     seconds = simtrain.run(simtrain.load_scenario(name)).seconds
     few = Responses(seconds, dict.fromkeys(CAUSES, (0.5, 1.0, 1.5, 2.0)))
     more = Responses(seconds, dict.fromkeys(CAUSES, (0.5, 0.8, 1.0, 1.2, 1.5, 1.7, 2.0)))
-    for part in seconds.passes:
+    for part in map(PassPart, seconds.passes):
         for cause in CAUSES:
             response = few.of(part, cause)
             assert response.ratios[1] == 1.0

@@ -147,7 +147,7 @@ def test_only_collectives_have_the_names_of_nccl_kernels(tmp_path: pathlib.Path)
         assert (one["cat"] == "gpu_memcpy") == (first == "Memcpy DtoD ")
         if first and " communication" not in name and " copies" not in name:
             names[first.strip()].add(name)
-    passes = [*map(result.seconds.pass_of, result.seconds.passes)]
+    passes = result.plan.variants.values()
     ops = [op for one in passes for op in record_pass(one).ops]
     steps = [op for step in result.plan.steps for own in step.values() for op in own]
     collectives = {op.name for op in (*ops, *steps) if isinstance(op.work, Collective)}
