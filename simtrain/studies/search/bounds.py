@@ -124,7 +124,7 @@ class Bounds:
             for parameters in different
         }
         steps_s = [times[parameters] for parameters in plan.stage_parameters]
-        reduction_s = {variant.chunk: seconds(one) for variant, one in plan.reductions.items()}
+        reduction_s = {variant.chunk: seconds(pass_) for variant, pass_ in plan.reductions.items()}
         numbers = plan.model_chunks.numbers
         return [
             step_s + sum(reduction_s.get(numbers[stage], 0.0) for stage in virtual_stages)
