@@ -2,7 +2,6 @@
 
 from simtrain.scenario.check import (
     REASONS,
-    check_cluster,
     check_is_scenario,
     check_scenario,
     check_values,
@@ -31,7 +30,6 @@ __all__ = [
     "Rule",
     "Scenario",
     "Software",
-    "check_cluster",
     "check_is_scenario",
     "check_scenario",
     "check_values",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
-from weakref import WeakValueDictionary
 
 from pydantic import ValidationError
 
@@ -36,22 +35,8 @@ REASONS = {rule.code: rule.why for rule in EVERY_RULE}
 """The reason of each rule by its code, including the rules of clusters."""
 
 
-class _Objects:
-    """A set of scenarios by identity: an equal object, such as a changed copy, is another one."""
-
-    def __init__(self) -> None:
-        # An entry goes with its object, before its id can be that of another one.
-        self._by_id: WeakValueDictionary[int, Scenario] = WeakValueDictionary()
-
-    def __contains__(self, scenario: Scenario) -> bool:
-        return self._by_id.get(id(scenario)) is scenario
-
-    def add(self, scenario: Scenario) -> None:
-        self._by_id[id(scenario)] = scenario
-
-
-_VALID, _LEGAL = _Objects(), _Objects()
-"""Scenarios whose values, and whose rules of the framework, were checked."""
+_VALUES, _RULES = "values", "rules of the framework"
+"""Checks that are not made again."""
 
 
 def check_scenario(
@@ -67,7 +52,7 @@ def check_scenario(
     Raises:
         InputError: one problem per broken rule, with the nearest legal values.
     """
-    if rules is RULES and scenario in _LEGAL:
+    if rules is RULES and _RULES in scenario.checks:
         return
     checked = [(rule, rule.check(scenario)) for rule in rules]
     broken = [(rule, message) for rule, message in checked if message]
@@ -77,7 +62,7 @@ def check_scenario(
 
         raise InputError(problem_of(scenario, *violated, kept or rules) for violated in broken)
     if rules is RULES:
-        _LEGAL.add(scenario)
+        scenario.checks.add(_RULES)
 
 
 def check_values(scenario: Scenario) -> None:
@@ -87,7 +72,7 @@ def check_values(scenario: Scenario) -> None:
         InputError: one problem per wrong value.
     """
     check_is_scenario(scenario)
-    if scenario in _VALID:
+    if _VALUES in scenario.checks:
         return
     data = data_of(scenario)
     try:
@@ -107,7 +92,7 @@ def check_values(scenario: Scenario) -> None:
     ]
     if wrong:
         raise InputError(wrong)
-    _VALID.add(scenario)
+    scenario.checks.add(_VALUES)
 
 
 def check_is_scenario(value: object) -> None:
@@ -122,34 +107,6 @@ def check_is_scenario(value: object) -> None:
     if isinstance(value, (str, PurePath)):
         fix = f'load the scenario, as in simulate(load_scenario("{value}"))'
     raise wrong_type(value, "Scenario", fix)
-
-
-def check_cluster(
-    scenario: Scenario,
-    gpus_per_node: int,
-    num_nodes: int,
-    *,
-    nvlink_gpus: int,
-    has_host_link: bool,
-    has_fused_attention: bool,
-    product_types: Collection[str],
-    dispatchers: Collection[str],
-) -> None:
-    """Refuse a scenario that the cluster cannot run, or whose timings its profile lacks.
-
-    NVLink connects `nvlink_gpus` GPUs. `has_host_link` and `has_fused_attention` say
-    whether the profile has these sections; `product_types` are the data types of its matrix
-    products, and `dispatchers` have an entry.
-
-    Raises:
-        InputError: one problem per broken rule, with the nearest legal values that fit.
-    """
-    rules = [size_rule(gpus_per_node, num_nodes), products_rule(product_types)]
-    rules.append(dispatcher_rule(dispatchers))
-    rules.append(userbuffer_node_rule(nvlink_gpus))
-    rules += [] if has_host_link else [NO_HOST_LINK]
-    rules += [] if has_fused_attention else [NO_FUSED_ATTENTION]
-    check_scenario(scenario, rules, kept=RULES)
 
 
 # Load scenarios from files, or by the name of a scenario that comes with simtrain.

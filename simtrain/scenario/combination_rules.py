@@ -24,6 +24,11 @@ def _named(*, has_chunks: bool) -> list[str]:
     return [name for name, family in NAMED.items() if family.has_chunks is has_chunks]
 
 
+def _has_chunks(scenario: Scenario) -> bool | None:
+    """Whether a schedule with a name runs several chunks per stage; None for one from a file."""
+    return None if scenario.schedule_file else NAMED[scenario.schedule].has_chunks
+
+
 def _exact_chunks() -> list[str]:
     """Words for the schedules that allow one number of chunks above 1, or multiples of one."""
     exact = {name: family.num_chunks for name, family in NAMED.items()}
@@ -74,7 +79,7 @@ COMBINATION_RULES += [
     against(
         "E312",
         lambda scenario: (
-            scenario.schedule in _named(has_chunks=True)
+            _has_chunks(scenario) is True
             and not scenario.schedule_family.allows_chunks(scenario.num_chunks)
         ),
         "schedule is {scenario.schedule} while parallelism.interleave is {scenario.num_chunks}",
@@ -83,7 +88,7 @@ COMBINATION_RULES += [
     ),
     against(
         "E313",
-        lambda scenario: scenario.schedule in _named(has_chunks=False) and scenario.num_chunks != 1,
+        lambda scenario: _has_chunks(scenario) is False and scenario.num_chunks != 1,
         "schedule is {scenario.schedule} while parallelism.interleave is {scenario.num_chunks}",
         why=f"{', '.join(_named(has_chunks=False))} run one chunk per stage",
         example="parallelism: {pipeline: 4, interleave: 2}\nschedule: 1f1b",

@@ -180,6 +180,7 @@ def fields_of(rule: Rule, message: str, scenario: Scenario) -> list[str]:
 
 def _fields_read(rule: Rule, scenario: Scenario) -> dict[str, None]:
     """Return the dotted names of the fields that a check reads, in this order."""
+    scenario = scenario.model_copy()  # derives everything from fields
     paths: dict[int, str] = {}
     names: dict[str, None] = {}
 

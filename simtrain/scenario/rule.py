@@ -95,7 +95,7 @@ def requires(
     needed = [(name, value_getter(name), _predicate(values)) for name, values in needs.items()]
 
     def check(scenario: Scenario) -> str | None:
-        if not any(_is_on(scenario, *each) for each in settings):
+        if not _any_is_on(settings, scenario):
             return None
         for _, value_of, is_allowed in needed:
             if not is_allowed(_null_if_missing(value_of(scenario))):
@@ -137,7 +137,7 @@ def excludes(
     settings = _settings(setting, off)
 
     def check(scenario: Scenario) -> str | None:
-        if not any(_is_on(scenario, *each) for each in settings) or not holds(scenario):
+        if not _any_is_on(settings, scenario) or not holds(scenario):
             return None
         values = ((name, value_getter(name)(scenario)) for name in reads)
         read = [f"{name} is {shown(value)}" for name, value in values if value is not MISSING]
@@ -261,12 +261,12 @@ def without_section(
 
     It is checked only for such clusters.
     """
-    (each,) = _settings(setting, off)
+    settings = _settings(setting, off)
 
     def check(scenario: Scenario) -> str | None:
-        if not _is_on(scenario, *each):
+        if not _any_is_on(settings, scenario):
             return None
-        on = _on_in_words([each], scenario)
+        on = _on_in_words(settings, scenario)
         return f"{on} while cluster is {scenario.cluster}, whose profile has no section {section}"
 
     return Rule(code, why, example, check)
@@ -290,36 +290,35 @@ def is_set(value: object) -> bool:
     return value is not None
 
 
-def _predicate(values: Any) -> Callable[[object], bool]:
+def _predicate(values: Any, *more: object) -> Callable[[object], bool]:
     if callable(values):
         return values  # type: ignore[no-any-return]
-    allowed = values if isinstance(values, tuple) else (values,)
+    allowed = (*values, *more) if isinstance(values, tuple) else (values, *more)
     return allowed.__contains__  # in C: searches check rules millions of times
 
 
 _Setting = tuple[str, Callable[[Scenario], Any], Callable[[object], bool]]
-"""The name of a setting, its value in a scenario, and whether a value is off."""
+"""The name of a setting, its value in a scenario, and whether a value or none is off."""
 
 
 def _settings(setting: Fields, off: object) -> list[_Setting]:
     names = (setting,) if isinstance(setting, str) else setting
     values = {name: (_off_by_default(name),) if off is MISSING else off for name in names}
-    return [(name, value_getter(name), _predicate(value)) for name, value in values.items()]
+    items = values.items()
+    return [(name, value_getter(name), _predicate(value, MISSING)) for name, value in items]
 
 
-def _is_on(
-    scenario: Scenario,
-    _: str,
-    value_of: Callable[[Scenario], Any],
-    is_off: Callable[[object], bool],
-) -> bool:
-    value = value_of(scenario)
-    return value is not MISSING and not is_off(value)
+def _any_is_on(settings: Iterable[_Setting], scenario: Scenario) -> bool:
+    for _, value_of, is_off in settings:  # noqa: SIM110 (`any` takes twice as long)
+        if not is_off(value_of(scenario)):
+            return True
+    return False
 
 
 def _on_in_words(settings: Iterable[_Setting], scenario: Scenario) -> str:
-    on = [each for each in settings if _is_on(scenario, *each)]
-    return listed([f"{name} is {shown(value_of(scenario))}" for name, value_of, _ in on], "and")
+    values = [(name, value_of(scenario), is_off) for name, value_of, is_off in settings]
+    on = [f"{name} is {shown(value)}" for name, value, is_off in values if not is_off(value)]
+    return listed(on, "and")
 
 
 def _null_if_missing(value: object) -> object:

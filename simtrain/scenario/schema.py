@@ -54,6 +54,7 @@ from simtrain.scenario.section import (
     Precision,
     RecomputePolicy,
     Section,
+    derived,
     is_change,
     spell_out_words,
 )
@@ -239,6 +240,8 @@ class Scenario(Section):
     `simtrain.scenario.check_scenario` accepts.
     """
 
+    __slots__ = ("_derived",)
+
     other_values = staticmethod(other_values)
 
     name: str | None = Field(default=None, examples=["my-scenario"])
@@ -417,17 +420,16 @@ class Scenario(Section):
             return None
         return mesh.of_experts(self.parallelism.expert, self.parallelism.ranks_of_expert)
 
-    @property
-    def file_versions(self) -> tuple[FileVersion, ...]:
-        """The present versions of the files of its program and its schedule."""
-        names = self.program or "", self.schedule
-        return tuple(FileVersion.of(name) for name in names if name and name not in NAMED)
+    @derived
+    def checks(self) -> set[str]:
+        """Names of the checks that the scenario has passed."""
+        return set()
 
-    @property
+    @derived
     def program_file(self) -> FileVersion | None:
         return None if self.program is None else FileVersion.of(self.program)
 
-    @property
+    @derived
     def facts(self) -> StackFacts:
         return self.software.facts_for(self.circumstances)
 
@@ -557,7 +559,7 @@ class Scenario(Section):
         )
         return dispatcher.name if is_possible else DEFAULT.name
 
-    @property
+    @derived
     def wants_merged_passes(self) -> bool:
         """Whether a schedule that can merge passes does.
 
@@ -680,14 +682,14 @@ class Scenario(Section):
         recomputes = self.fp8_recipe and policy.strategy == "selective"
         return frozenset(dropped & {*policy.modules} if recomputes else ())
 
-    @property
+    @derived
     def schedule_file(self) -> Schedule | None:
         """The schedule of the scenario's file; None if a name is written instead."""
         if not self.schedule.endswith(_SCHEDULE_SUFFIX):
             return None
         return read_schedule(FileVersion.of(self.schedule))
 
-    @property
+    @derived
     def schedule_family(self) -> ScheduleFamily:
         """What the schedule says of itself; a file with the order of a named one has its family."""
         schedule = self.schedule_file
@@ -710,7 +712,7 @@ class Scenario(Section):
         size = self.parallelism.microbatch_group_size
         return None if size == self.parallelism.pipeline else size
 
-    @property
+    @derived
     def stage_placement(self) -> StagePlacement:
         return self.schedule_family.placement(self.parallelism.pipeline, self.num_chunks)
 

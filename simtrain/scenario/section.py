@@ -4,8 +4,9 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from math import isqrt
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -87,6 +88,32 @@ MAX_DEGREE = 2**20
 Degree = Annotated[int, Field(ge=1, le=MAX_DEGREE)]
 
 
+if TYPE_CHECKING:
+    derived = cached_property
+else:
+
+    class derived:
+        """A property of a scenario that is computed once for each object, as its fields stay.
+
+        Values are kept apart from the fields: copies, pickles and comparisons leave them out.
+        """
+
+        def __init__(self, compute):
+            self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
+
+        def __get__(self, scenario, kind=None):
+            if scenario is None:
+                return self
+            try:
+                values = scenario._derived
+            except AttributeError:  # this is the first of them
+                values = {}
+                object.__setattr__(scenario, "_derived", values)
+            if self.name not in values:
+                values[self.name] = self.compute(scenario)
+            return values[self.name]
+
+
 class Section(BaseModel):
     """A section: refuses unknown fields, values of another type, and infinite or NaN values."""
 
@@ -99,6 +126,7 @@ class Section(BaseModel):
         allow_inf_nan=False,
         validate_by_name=True,
         defer_build=True,
+        ignored_types=(derived,),
     )
 
     def __init__(self, /, **values: Any) -> None:

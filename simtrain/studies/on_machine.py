@@ -20,12 +20,17 @@ from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import (
+    RULES,
     RecomputePolicy,
+    Rule,
     Scenario,
-    check_cluster,
     check_scenario,
     check_values,
 )
+from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
+from simtrain.scenario.expert_rules import dispatcher_rule
+from simtrain.scenario.precision_rules import products_rule, userbuffer_node_rule
+from simtrain.scenario.rules import size_rule
 from simtrain.scenario.section import DEFAULT_MODULES
 from simtrain.schedules import most_outstanding
 from simtrain.units import format_bytes, format_seconds
@@ -56,23 +61,7 @@ def memory_on(scenario: Scenario, machine: Machine) -> MemoryReport:
 def plan_on(
     scenario: Scenario, machine: Machine, layers: Sequence[Block] | None = None
 ) -> tuple[PlannedIteration, PolicyChoice | None]:
-    """Check a scenario and plan its iteration; choose its recompute if that is open.
-
-    A machine keeps the last few iterations by their scenario objects: whoever asks for time, then
-    memory, then an interval, simulates once.
-    """
-    if layers is not None:
-        return _new_plan(scenario, machine, layers)
-    # The value holds the scenario, so that no other one gets its id.
-    key = id(scenario), scenario.file_versions
-    _, planned = machine.plans.get(key, lambda key: (scenario, _new_plan(scenario, machine, None)))
-    plan: tuple[PlannedIteration, PolicyChoice | None] = planned
-    return plan
-
-
-def _new_plan(
-    scenario: Scenario, machine: Machine, layers: Sequence[Block] | None
-) -> tuple[PlannedIteration, PolicyChoice | None]:
+    """Check a scenario and plan its iteration; choose its recompute if that is open."""
     check_on(scenario, machine.profile)
     if not scenario.recompute.is_open:
         return PlannedIteration.of(scenario, machine, layers=layers), None
@@ -93,17 +82,31 @@ def refuse_program(base: Scenario) -> None:
 def check_on(scenario: Scenario, profile: HardwareProfile) -> None:
     """Check a scenario's rules, those of a cluster too."""
     check_scenario(scenario)
+    check_scenario(scenario, rules_on(profile), kept=RULES)
+
+
+def rules_on(profile: HardwareProfile) -> tuple[Rule, ...]:
+    """Return what a cluster can run and its profile has timings for; the first is its size."""
     cluster = profile.cluster
-    check_cluster(
-        scenario,
-        cluster.gpus_per_node.value,
-        cluster.num_nodes.value,
-        nvlink_gpus=cluster.nvlink_gpus,
-        has_host_link=profile.host_link is not None,
-        has_fused_attention=profile.fused_attention is not None,
-        product_types=profile.product_types,
-        dispatchers=profile.dispatcher_names,
-    )
+    sizes = cluster.gpus_per_node.value, cluster.num_nodes.value, cluster.nvlink_gpus
+    lacks = profile.host_link is None, profile.fused_attention is None
+    return _rules_of(*sizes, *lacks, profile.product_types, profile.dispatcher_names)
+
+
+@functools.lru_cache(maxsize=64)
+def _rules_of(
+    gpus_per_node: int,
+    num_nodes: int,
+    nvlink_gpus: int,
+    lacks_host_link: bool,
+    lacks_fused_attention: bool,
+    product_types: tuple[str, ...],
+    dispatchers: tuple[str, ...],
+) -> tuple[Rule, ...]:
+    of_sizes = size_rule(gpus_per_node, num_nodes), userbuffer_node_rule(nvlink_gpus)
+    of_kernels = products_rule(product_types), dispatcher_rule(dispatchers)
+    absent = [NO_HOST_LINK] * lacks_host_link + [NO_FUSED_ATTENTION] * lacks_fused_attention
+    return *of_sizes, *of_kernels, *absent
 
 
 # ------------------------------------------------------------------------- recompute

@@ -8,7 +8,7 @@ from typing import Any
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import RULES, Scenario
-from simtrain.studies.search.legality import rules_on
+from simtrain.studies.on_machine import rules_on
 from tests.helpers.scenario_values import FIELD_VALUES
 from tests.test_every_field import BASE, CASES, VARIATION_CASES
 
@@ -29,7 +29,7 @@ _CONTEXTS: list[dict[str, Any]] = [
     _FUSED | {"cluster": "b200_sxm"},
 ]
 """What values need, beside the contexts of all fields."""
-_rules_on = functools.cache(lambda cluster: (*RULES, *rules_on(load_profile(cluster))))
+_rules_on = functools.cache(lambda cluster: (*RULES, *rules_on(load_profile(cluster))[1:]))
 
 
 def merged_scenarios(seed: int) -> Iterator[Scenario]:

@@ -10,7 +10,6 @@ from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.pass_tasks import _graph
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.studies.on_machine import simulate_on
-from simtrain.studies.simulation import simulate
 from tests.helpers.toys import a100, small
 
 
@@ -28,8 +27,6 @@ def test_time_is_simulated_once_and_only_if_it_is_needed(monkeypatch: pytest.Mon
     assert not runs
     assert iteration.iteration_time_s == iteration.timeline.time_s > 0
     assert len(runs) == 1
-    scenario = small()
-    assert simulate(scenario).memory.fits and simulate(scenario).mfu and len(runs) == 2
 
 
 def test_scenarios_that_differ_in_numbers_share_tasks_and_moments() -> None:

@@ -18,6 +18,7 @@ from simtrain.scenario import (
     Model,
     Parallelism,
     Scenario,
+    Software,
     check,
     check_scenario,
     load_scenario,
@@ -301,6 +302,13 @@ def test_constructors_refuse_values_that_files_may_not_have(
     build: Callable[[], object], says: str
 ) -> None:
     assert str(problems_of(build)[0]).startswith(says)
+
+
+def test_a_changed_copy_derives_facts_again() -> None:
+    scenario = load_scenario(NAME)
+    before, stack = scenario.facts, Software(stack="megatron_core")
+    changed = scenario.model_copy(update={"software": stack})
+    assert changed.facts == scenario.replace({"software": "megatron_core"}).facts != before
 
 
 def test_a_scenario_is_checked_once_and_its_copies_again(monkeypatch: pytest.MonkeyPatch) -> None:

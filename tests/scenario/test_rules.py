@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.errors import InputError
-from simtrain.scenario import RULES, Scenario, check_cluster, check_scenario, load_scenario
+from simtrain.scenario import RULES, Scenario, check_scenario, load_scenario
 from simtrain.scenario.remedies import broken_codes
+from simtrain.scenario.rules import size_rule
 from simtrain.schedules import OrderOptions, build, most_outstanding
 from tests.helpers.scenario_texts import MINIMAL, fixes_of, scenario_of
 from tests.helpers.uneven_pipelines import (
@@ -204,20 +205,11 @@ def test_more_passes_than_can_be_laid_out_are_refused() -> None:
     assert first == f"batch.global: {most}"
 
 
-HAS_ALL: dict[str, Any] = {
-    "nvlink_gpus": 8,
-    "has_host_link": True,
-    "has_fused_attention": True,
-    "product_types": ("bf16",),
-    "dispatchers": (),
-}
-
-
 def test_a_job_larger_than_its_cluster_is_refused_with_sizes_that_fit() -> None:
     scenario = load_scenario("dp530b")
-    check_cluster(scenario, gpus_per_node=8, num_nodes=280, **HAS_ALL)
+    check_scenario(scenario, [size_rule(8, 280)], kept=RULES)
     with pytest.raises(InputError) as caught:
-        check_cluster(scenario, gpus_per_node=8, num_nodes=279, **HAS_ALL)
+        check_scenario(scenario, [size_rule(8, 279)], kept=RULES)
     (problem,) = caught.value.problems
     assert problem.code == "E317"
     assert "8 x 35 x 8 = 2240 GPUs (hardware.cluster.num_nodes: 280), but" in problem.message

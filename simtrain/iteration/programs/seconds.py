@@ -45,15 +45,13 @@ OpsPart: TypeAlias = ReceiveGatherPart | BucketPart | OptimizerPart
 """Parts of an iteration that are ops one after another."""
 _CACHED = 8192
 """Number of passes, and of optimizer steps, whose times a machine caches."""
-_LAST = 4
-"""Number of whole iterations that it keeps."""
 
 
 @dataclass(frozen=True)
 class Machine:
     """A hardware profile with a cache of the times of passes, which `engine` simulates.
 
-    `responses` caches how these times follow factors of durations, `plans` the last iterations.
+    `responses` caches how these times follow factors of durations.
     """
 
     model: DurationModel
@@ -61,7 +59,6 @@ class Machine:
     responses: RecentCache[Any, Any] = field(
         default_factory=partial(RecentCache, _CACHED), repr=False
     )
-    plans: RecentCache[Any, Any] = field(default_factory=partial(RecentCache, _LAST), repr=False)
     _times: RecentCache[RankPass, PassTime] = field(
         default_factory=partial(RecentCache, _CACHED), repr=False
     )

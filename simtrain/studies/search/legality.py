@@ -13,11 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from simtrain.base.values import dataclass, field
-from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import RULES, Rule, Scenario
-from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
-from simtrain.scenario.expert_rules import dispatcher_rule
-from simtrain.scenario.precision_rules import products_rule, userbuffer_node_rule
 from simtrain.scenario.section import Section
 from simtrain.studies.search.space import COORDINATES, Point, Prefix, Space
 
@@ -35,17 +31,6 @@ class LegalPoints:
     points: tuple[Point, ...]
     removed: Counter[str]
     num_configurations: int
-
-
-def rules_on(profile: HardwareProfile) -> tuple[Rule, ...]:
-    """Return the rules of a cluster that some points of a space may break.
-
-    The cluster's other rules concern the number of GPUs.
-    """
-    of_kernels = products_rule(profile.product_types), dispatcher_rule(profile.dispatcher_names)
-    absent = [] if profile.host_link else [NO_HOST_LINK]
-    absent += [] if profile.fused_attention else [NO_FUSED_ATTENTION]
-    return userbuffer_node_rule(profile.cluster.nvlink_gpus), *of_kernels, *absent
 
 
 def rules_of_base(space: Space, of_cluster: Sequence[Rule] = ()) -> list[Rule]:
@@ -255,9 +240,10 @@ def _following(
     """Return a copy of a section that calls a function when one of some fields is read.
 
     What reads all fields at once (`==`, `hash`, iteration, pydantic's methods) uses the `whole`
-    section, and so reads every place.
+    section, and so reads every place. Nothing that is derived from fields is kept.
     """
     calls: dict[str, Callable[[], Any]] = {**fields, "__dict__": lambda: vars(whole())}
+    calls["_derived"] = dict
 
     def read(copy: Section, name: str) -> Any:
         call = calls.get(name)

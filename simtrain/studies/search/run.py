@@ -26,7 +26,7 @@ from simtrain.scenario import REASONS, RULES, RecomputePolicy, Rule, Scenario, c
 from simtrain.studies.answer import Answer
 from simtrain.studies.changes import Change, all_values, changes_of, policies_near, setting_in_words
 from simtrain.studies.evaluation import Evaluation, Evaluator, Run
-from simtrain.studies.on_machine import refuse_program
+from simtrain.studies.on_machine import refuse_program, rules_on
 from simtrain.studies.search.exact_search import (
     Explorer,
     Key,
@@ -37,7 +37,7 @@ from simtrain.studies.search.exact_search import (
     search_all,
     stop_after,
 )
-from simtrain.studies.search.legality import LegalPoints, legal_points, rules_of_base, rules_on
+from simtrain.studies.search.legality import LegalPoints, legal_points, rules_of_base
 from simtrain.studies.search.request import SearchRequest, check_held
 from simtrain.studies.search.space import (
     COORDINATES,
@@ -393,7 +393,7 @@ def search_layouts(request: SearchRequest) -> SearchResult:
     limit_bytes = profile.gpu.memory_capacity.value
     safe_bytes = surely_fitting_bytes(limit_bytes)
     space = request.space()
-    check_scenario(request.base, rules_of_base(space, rules_on(profile)))
+    check_scenario(request.base, rules_of_base(space, rules_on(profile)[1:]))
     legal, base_point = _legal_points(space, profile)
     explorer = Explorer(space, evaluator, limit_bytes, safe_bytes)
     outcome = search_all(
@@ -419,7 +419,7 @@ def search_layouts(request: SearchRequest) -> SearchResult:
         base_layout = ranked(base_point) if explorer.key(base_point) else None
     refinement = None
     if request.refines:
-        rules = *RULES, *rules_on(profile)
+        rules = *RULES, *rules_on(profile)[1:]
         climber = _Climber(explorer, request.on_progress, stop, best, rules)
         refinement = climber.refine(_refined_fields(space, check_held(request.hold)))
     return SearchResult(
@@ -450,7 +450,7 @@ def _legal_points(space: Space, profile: HardwareProfile) -> tuple[LegalPoints, 
     The own layout is one of them even if the space lists none like it, such as other lengths of
     stages.
     """
-    of_cluster = rules_on(profile)
+    of_cluster = rules_on(profile)[1:]  # all points have one size
     legal = legal_points(space, of_cluster)
     if not legal.points:
         raise _none_legal(space, legal)
