@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from simtrain.guests.recording.program import Program, write_program
+from simtrain.guests.recording.program import RecordedProgram, write_program
 
 Values = dict[str, Any]
 
@@ -48,7 +48,7 @@ def _settings(rng: random.Random) -> Values:
     return values
 
 
-def random_recording(rng: random.Random) -> Program:
+def random_recording(rng: random.Random) -> RecordedProgram:
     """Draw the recording of a step on one to 64 ranks."""
     tensor, data = rng.choice([1, 1, 2, 8]), rng.choice([1, 2, 8])
     gpus = tensor * data
@@ -74,7 +74,7 @@ def random_recording(rng: random.Random) -> Program:
         "groups": groups,
         "group_streams": rng.choice([[], [2], [2, 3]]),
     }
-    return Program.model_validate(data_of_program | passes)
+    return RecordedProgram.model_validate(data_of_program | passes)
 
 
 def _pass(rng: random.Random, name: str, num_groups: int, dtype: str) -> list[Values]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from simtrain.guests.recording.program import Program, write_program
+from simtrain.guests.recording.program import RecordedProgram, write_program
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.workload.passes import record_pass
@@ -25,7 +25,7 @@ def run(*ops: dict[str, Any], count: int = 1) -> dict[str, Any]:
     return {"count": count, "ops": [*ops]}
 
 
-def linear_layers(**changes: Any) -> Program:
+def linear_layers(**changes: Any) -> RecordedProgram:
     """Return a program of four square linear layers without biases, as torch would issue it.
 
     Each forward product saves its input, which the weight gradient reads.
@@ -77,10 +77,10 @@ def linear_layers(**changes: Any) -> Program:
         ],
         "optimizer": [run(adam)],
     }
-    return Program.model_validate(data | changes)
+    return RecordedProgram.model_validate(data | changes)
 
 
-def scenario_of(program: Program, folder: Path, **changes: Any) -> Scenario:
+def scenario_of(program: RecordedProgram, folder: Path, **changes: Any) -> Scenario:
     """Write a program to a folder and return a scenario that runs it."""
     file = folder / f"{len([*folder.iterdir()])}.program.json"
     write_program(program, file)

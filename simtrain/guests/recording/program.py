@@ -127,7 +127,7 @@ class ProgramOp(Strict):
         options: scalars among its arguments.
         again: it is recomputed in the backward pass.
         stream: the stream on which it runs; 0 computes.
-        group: number of its group in `Program.groups`, if it is a collective.
+        group: number of its group in `RecordedProgram.groups`, if it is a collective.
         waits: for each op of another stream that it waits for, how many ops before it that one is.
         makes_bytes: memory that it allocates.
         frees_bytes: memory that is freed after it, before the next op.
@@ -228,7 +228,7 @@ class ProgramStates(Strict):
     gradients_bytes: Bytes = 0
 
 
-class Program(Strict):
+class RecordedProgram(Strict):
     """A recorded training step.
 
     Args:
@@ -335,7 +335,7 @@ def expanded(runs: Iterable[ProgramRun]) -> Iterator[ProgramOp]:
 
 
 @functools.lru_cache(maxsize=16)
-def read_program(version: FileVersion) -> Program:
+def read_program(version: FileVersion) -> RecordedProgram:
     """Read a recording.
 
     Raises:
@@ -344,7 +344,7 @@ def read_program(version: FileVersion) -> Program:
     place = Location(version.file)
     fix = "record the program again: simtrain import --record SCRIPT.py:FUNCTION -o FILE"
     try:
-        return Program.model_validate_json(_content(Path(version.file)))
+        return RecordedProgram.model_validate_json(_content(Path(version.file)))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the file"
@@ -374,7 +374,7 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def program_text(program: Program) -> str:
+def program_text(program: RecordedProgram) -> str:
     """Write a recording as JSON: a line for each op, so that two recordings compare well."""
     data = program.model_dump(mode="json", exclude_defaults=True)
     passes = {name: data.pop(name) for name in program.passes if name in data}
@@ -392,7 +392,7 @@ def runs_text(runs: list[dict[str, Any]]) -> str:
     return ",\n".join(texts)
 
 
-def write_program(program: Program, file: Path) -> None:
+def write_program(program: RecordedProgram, file: Path) -> None:
     """Write a recording, packed if the file's name ends with .gz. Equal ones are equal files."""
     content = program_text(program).encode()
     if file.suffix == ".gz":

@@ -20,7 +20,7 @@ from simtrain.base.extras import require
 from simtrain.base.input_file import FileVersion, read_bytes, similar_names_advice
 from simtrain.base.values import dataclass, field
 from simtrain.errors import InputError, Location
-from simtrain.guests.recording.program import Program, read_program
+from simtrain.guests.recording.program import RecordedProgram, read_program
 
 _CHILD = "simtrain.guests.recording.child"
 _HOME = str(Path(__file__).parents[3])
@@ -53,7 +53,7 @@ class RecordingRequest:
     command: str = ""
 
 
-def record_program(request: RecordingRequest) -> Program:
+def record_program(request: RecordingRequest) -> RecordedProgram:
     """Run a program and return the recording of a training step.
 
     What the program prints goes to stderr.

@@ -9,7 +9,7 @@ from typing import Any
 
 from simtrain.base.input_file import FileVersion
 from simtrain.base.mesh import Domains
-from simtrain.guests.recording.program import Program, read_program
+from simtrain.guests.recording.program import RecordedProgram, read_program
 from simtrain.guests.recording.torch_step import TorchStep
 from simtrain.scenario.schema import ProgramReader
 from simtrain.scenario.software import Kernels
@@ -72,7 +72,7 @@ def _settings(file: FileVersion) -> Mapping[str, Any]:
     return settings
 
 
-def _compute_type(program: Program) -> str:
+def _compute_type(program: RecordedProgram) -> str:
     """Return the data type of most elements that the forward passes write."""
     elements: Counter[str] = Counter()
     for run in program.forward:

@@ -18,7 +18,7 @@ from simtrain.base.mesh import Domains, Group, group_of_ranks
 from simtrain.base.plain_data import Number, Sentence
 from simtrain.base.values import dataclass
 from simtrain.guests.recording.fusion import fused
-from simtrain.guests.recording.program import Program, ProgramOp, ProgramRun, expanded
+from simtrain.guests.recording.program import ProgramOp, ProgramRun, RecordedProgram, expanded
 from simtrain.guests.recording.works import RecordedKernel, collective_work, has_rule, kernel_work
 from simtrain.scenario.software import PAPER_KERNELS, Kernels
 from simtrain.workload.issue import LaunchKind, Segment, Stream, stream_of
@@ -76,7 +76,7 @@ class TorchStep(RecordedStep):
             fuses memory-bound kernels that follow one another.
     """
 
-    program: Program
+    program: RecordedProgram
     domains: Domains
     kernels: Kernels = PAPER_KERNELS
 

@@ -13,7 +13,7 @@ from simtrain.guests.recording.child import step as recorder
 from simtrain.guests.recording.child.op_log import Modules, OpLog
 from simtrain.guests.recording.child.recording import program_of
 from simtrain.guests.recording.child.streams import Streams
-from simtrain.guests.recording.program import Program
+from simtrain.guests.recording.program import RecordedProgram
 from simtrain.iteration.report.remarks import remarks_on
 from simtrain.studies.simulation import simulate
 from simtrain.workload.passes import record_pass
@@ -47,10 +47,10 @@ def test_collectives_of_experts_are_those_of_real_processes(
     assert recorded_collectives(programs.mixture, layout, gpus) == forced
 
 
-def recorded(gpus: int = 8, **arguments: Any) -> Program:
+def recorded(gpus: int = 8, **arguments: Any) -> RecordedProgram:
     step = recorder.record(programs.mixture, arguments, gpus)
     text = program_of(step, {"command": "simtrain import --record x.py:mixture", "gpus": gpus})
-    return Program.model_validate_json(text)
+    return RecordedProgram.model_validate_json(text)
 
 
 @pytest.mark.parametrize("experts", [2, 8])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from simtrain.guests.recording.program import Program, expanded
+from simtrain.guests.recording.program import RecordedProgram, expanded
 from simtrain.guests.recording.torch_step import TorchStep
 from simtrain.scenario.software import PAPER_KERNELS
 from simtrain.workload.ops import Op
@@ -68,7 +68,7 @@ def test_what_is_no_chain_stays_apart(between: dict[str, Any]) -> None:
 
 
 def test_a_compiler_moves_at_most_as_many_bytes() -> None:
-    program: Program = linear_layers()
+    program: RecordedProgram = linear_layers()
     stacks = [replace(PAPER_KERNELS, partitions_recompute=fuses) for fuses in (False, True)]
     steps = [TorchStep(program, 8, stack) for stack in stacks]
     for name in ("forward", "backward"):

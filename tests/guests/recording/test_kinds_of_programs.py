@@ -21,7 +21,7 @@ from simtrain.guests.recording.child import step as recorder
 from simtrain.guests.recording.child.op_log import OpLog
 from simtrain.guests.recording.child.problems import Unrecordable
 from simtrain.guests.recording.child.recording import program_of
-from simtrain.guests.recording.program import Program, ProgramOp, expanded
+from simtrain.guests.recording.program import ProgramOp, RecordedProgram, expanded
 from simtrain.guests.recording.works import RecordedKernel, has_rule, kernel_work
 from tests.helpers import kinds_of_programs as programs
 
@@ -51,7 +51,7 @@ ATTENTION = {
 }
 
 
-def recorded(function: Callable[..., Any], around: Any = None, **arguments: Any) -> Program:
+def recorded(function: Callable[..., Any], around: Any = None, **arguments: Any) -> RecordedProgram:
     """Record a program, inside a context of torch if one is given."""
     run = recorder._run
 
@@ -65,14 +65,14 @@ def recorded(function: Callable[..., Any], around: Any = None, **arguments: Any)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recorder, "_run", surrounded)
         step = recorder.record(function, arguments, GPUS)
-    return Program.model_validate_json(program_of(step, {"command": "x", "gpus": GPUS}))
+    return RecordedProgram.model_validate_json(program_of(step, {"command": "x", "gpus": GPUS}))
 
 
-def ops_of(program: Program) -> list[ProgramOp]:
+def ops_of(program: RecordedProgram) -> list[ProgramOp]:
     return [op for runs in program.passes.values() for op in expanded(runs)]
 
 
-def flops_of(program: Program) -> Counter[str]:
+def flops_of(program: RecordedProgram) -> Counter[str]:
     """Return the FLOPs of products by op; attention counts scores that a causal mask leaves out."""
     counts: Counter[str] = Counter()
     for op in ops_of(program):
@@ -97,7 +97,7 @@ def test_products_are_those_that_torch_counts(kind: str) -> None:
     assert not [op.op for op in ops_of(program) if op.op in counted and not has_rule(op)]
 
 
-def peak_of(program: Program) -> int:
+def peak_of(program: RecordedProgram) -> int:
     """Return the most bytes that the ops hold."""
     states = program.states
     bytes_ = states.parameters_bytes + states.optimizer_bytes + states.other_bytes

@@ -9,7 +9,7 @@ from hypothesis import given
 from simtrain.base.input_file import FileVersion
 from simtrain.errors import InputError
 from simtrain.guests.recording.program import (
-    Program,
+    RecordedProgram,
     expanded,
     parse_tensor,
     program_text,
@@ -44,7 +44,7 @@ def test_a_text_of_another_form_is_no_tensor(text: str) -> None:
 
 @given(program=programs)
 def test_a_recording_is_read_as_it_was_written(
-    program: Program, tmp_path_factory: pytest.TempPathFactory
+    program: RecordedProgram, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("recording")
     for name in ("a.program.json", "a.program.json.gz"):

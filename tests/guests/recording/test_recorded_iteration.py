@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from simtrain.durations.model import DurationModel
-from simtrain.guests.recording.program import Program, ProgramOp, expanded
+from simtrain.guests.recording.program import ProgramOp, RecordedProgram, expanded
 from simtrain.guests.recording.works import RecordedKernel, kernel_work
 from simtrain.hardware.load import load_profile
 from simtrain.iteration.memory.report import allocator_bytes
@@ -32,7 +32,7 @@ from tests.helpers.recorded_programs import (
 H100 = load_profile("h100_sxm")
 
 
-def result_of(program: Program, folder: Path, **changes: Any) -> Result:
+def result_of(program: RecordedProgram, folder: Path, **changes: Any) -> Result:
     changes.setdefault("software", {"stack": "torchtitan", "host_issue": "0 s", "host_call": "0 s"})
     return simulate(scenario_of(program, folder, **changes))
 
@@ -85,18 +85,18 @@ def test_the_peak_is_at_the_first_input_gradient(tmp_path: Path) -> None:
     assert stage.allocator_bytes == allocator_bytes(H100, tensors)
 
 
-def spelled_out(program: Program) -> Program:
+def spelled_out(program: RecordedProgram) -> RecordedProgram:
     """Return a recording with every run written out."""
     runs = {
         name: [run(*(op.model_dump() for op in expanded(of_pass)))] if of_pass else []
         for name, of_pass in program.passes.items()
     }
-    return Program.model_validate(program.model_dump() | runs)
+    return RecordedProgram.model_validate(program.model_dump() | runs)
 
 
 @given(program=programs)
 def test_repeats_are_a_way_to_write(
-    program: Program, tmp_path_factory: pytest.TempPathFactory
+    program: RecordedProgram, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("drawn")
     results = [result_of(each, folder) for each in (program, spelled_out(program))]
@@ -107,7 +107,7 @@ def test_repeats_are_a_way_to_write(
 
 @given(program=programs)
 def test_the_peak_is_the_most_that_is_held(
-    program: Program, tmp_path_factory: pytest.TempPathFactory
+    program: RecordedProgram, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A loop over all ops finds the same peak."""
     memory = simulate_memory(scenario_of(program, tmp_path_factory.mktemp("drawn")))

@@ -12,7 +12,7 @@ from benchmarks import torchtitan_program
 from simtrain.guests.recording.child import step as recorder
 from simtrain.guests.recording.child.data_parallel import buckets_of
 from simtrain.guests.recording.child.recording import program_of
-from simtrain.guests.recording.program import Program, ProgramOp, expanded, parse_tensor
+from simtrain.guests.recording.program import ProgramOp, RecordedProgram, expanded, parse_tensor
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.work import Collective, FusedAttention, Gemm
@@ -29,13 +29,13 @@ HIDDEN, HEADS, INNER, LAYERS = 64, 4, 256, 2
 
 
 @functools.cache
-def recorded(name: str, gpus: int = 1, **arguments: Any) -> Program:
+def recorded(name: str, gpus: int = 1, **arguments: Any) -> RecordedProgram:
     step = recorder.record(getattr(programs, name), arguments, gpus)
     text = program_of(step, {"command": f"simtrain import --record x.py:{name}", "gpus": gpus})
-    return Program.model_validate_json(text)
+    return RecordedProgram.model_validate_json(text)
 
 
-def ops_of(program: Program) -> list[ProgramOp]:
+def ops_of(program: RecordedProgram) -> list[ProgramOp]:
     return [op for runs in program.passes.values() for op in expanded(runs)]
 
 
@@ -131,7 +131,7 @@ def test_tensor_parallel_collectives_have_their_ranks(tmp_path: Path) -> None:
     assert result.breakdown.data_communication_s > 0
 
 
-def group_of(program: Program, op: ProgramOp) -> list[int]:
+def group_of(program: RecordedProgram, op: ProgramOp) -> list[int]:
     return [] if op.group is None else program.groups[op.group]
 
 
@@ -146,7 +146,7 @@ def test_modules_have_the_names_of_the_model_forward_and_backward() -> None:
 def test_later_microbatches_add_their_gradients(tmp_path: Path) -> None:
     """The last microbatch finds the gradients of the others, and adds to them."""
     step, single = recorder.record(programs.sharded, {}, 8, 4), recorded("sharded", gpus=8)
-    several = Program.model_validate_json(program_of(step, {"command": "x", "gpus": 8}))
+    several = RecordedProgram.model_validate_json(program_of(step, {"command": "x", "gpus": 8}))
     assert several.states.gradients_bytes == several.states.parameters_bytes
     assert single.states.gradients_bytes == 0
     assert several.states.other_bytes == single.states.other_bytes

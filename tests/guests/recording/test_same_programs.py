@@ -9,7 +9,7 @@ import pytest
 
 from simtrain.guests.recording.child import step as recorder
 from simtrain.guests.recording.child.recording import program_of
-from simtrain.guests.recording.program import Program
+from simtrain.guests.recording.program import RecordedProgram
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
@@ -28,12 +28,12 @@ WITHIN_TIME, WITHIN_MEMORY = 0.01, 0.02
 
 
 @functools.cache
-def recorded(kind: str, *, is_small: bool) -> Program:
+def recorded(kind: str, *, is_small: bool) -> RecordedProgram:
     """Record a model. That of its full size takes seconds: tensors have no values."""
     sizes = asdict(sizes_of(kind, is_small=is_small))
     step = recorder.record(same_programs.train, {"sizes": sizes}, GPUS)
     text = program_of(step, {"command": f"simtrain import --record x.py:{kind}", "gpus": GPUS})
-    return Program.model_validate_json(text)
+    return RecordedProgram.model_validate_json(text)
 
 
 def sizes_of(kind: str, *, is_small: bool) -> same_programs.Sizes:

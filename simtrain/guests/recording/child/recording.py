@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from simtrain.guests.recording.child.op_log import LoggedOp
 from simtrain.guests.recording.child.step import Step
 from simtrain.guests.recording.program import (
-    Program,
     ProgramOp,
     ProgramRun,
+    RecordedProgram,
     program_text,
 )
 
@@ -31,7 +31,7 @@ def program_of(step: Step, request: dict[str, Any]) -> str:
     names = "forward", "backward", "optimizer"
     passes: dict[str, Any] = {name: runs_of(step.ops, name, groups) for name in names}
     is_exact = torch.get_float32_matmul_precision() == "highest"
-    program = Program(
+    program = RecordedProgram(
         version=1,
         torch=torch.__version__,
         f32_products="fp32" if is_exact else "tf32",

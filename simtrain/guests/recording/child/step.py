@@ -30,7 +30,7 @@ from simtrain.guests.recording.program import ProgramStates
 
 @dataclass(frozen=True)
 class Step:
-    """A logged step: its ops in order of issue, and fields of the recording (`Program`)."""
+    """A logged step: its ops in order of issue, and fields of the recording (`RecordedProgram`)."""
 
     ops: list[LoggedOp]
     fields: dict[str, Any]
