@@ -15,7 +15,7 @@ from simtrain.commands.declare import Fields, Option, options_first
 from simtrain.commands.options import AllowOomOption, OutOption, refuse
 from simtrain.commands.output import Output, check_file, show_answer
 from simtrain.commands.printing import status
-from simtrain.commands.question import Question, Questions
+from simtrain.commands.question import Question, Questions, read_measured
 from simtrain.errors import InputError, Location
 from simtrain.studies.requests import ComparisonRequest
 
@@ -55,6 +55,7 @@ def compare(
     changes: Annotated[list[str] | None, Option("--change")] = None,
     asked: ComparisonFields,
     out: OutOption = None,
+    measured: list[str] | None = None,
     output: Output,
     allow_oom: AllowOomOption = False,
 ) -> None:
@@ -64,6 +65,7 @@ def compare(
         changes: add one copy of the first scenario with this field changed: recompute=full. If
             repeated, the one copy has all changes: some need each other.
         out: page (.html) on all scenarios; with --schedules, with all timelines.
+        measured: runs of yours, which anchor the intervals, as simtrain run takes them.
 
     Each scenario is compared with the first one: causes add up to the difference. --set applies to
     all. Those that set a field of variation are drawn 100 times, for the mean and a percentile.
@@ -81,7 +83,7 @@ def compare(
 
     Example: simtrain compare table5_175b_present trace.json.gz
     """
-    of_scenarios: dict[str, object] = {"--change": changes}
+    of_scenarios: dict[str, object] = {"--change": changes, "--measured": measured}
     for comparer in COMPARERS.values():
         if files := [name for name in questions.scenarios if comparer.takes(Path(name))]:
             others = of_scenarios | {"--schedules": asked["schedules"], "-o": out}
@@ -97,7 +99,9 @@ def compare(
         return
     named = _load(questions, changes or [])
     is_alone = len(named) == 1
+    anchors = read_measured(measured, named[0][1], questions.changes.overrides)
     columns = [_column(*each, allow_oom or is_alone) for each in named]
+    columns = [replace(each, result=replace(each.result, anchors=anchors)) for each in columns]
     if is_alone:
         _advise(columns[0], asked["top"], out, output)
     else:

@@ -8,7 +8,7 @@ from simtrain.commands.declare import Fields, Option, Written, options_first
 from simtrain.commands.options import AllowOomOption, refuse
 from simtrain.commands.output import Output, show_answer
 from simtrain.commands.printing import progress_bar
-from simtrain.commands.question import Question, simulate_with_status
+from simtrain.commands.question import Question, read_measured, simulate_with_status
 from simtrain.studies.requests import CostRequest
 
 
@@ -64,7 +64,8 @@ def cost(
         _refuse_draws(fields, details)
     scenario = question.load()
     Terms.read(CostRequest(scenario, **fields))  # before the simulation
-    result = simulate_with_status(scenario, allow_oom, measured, question.changes.overrides)
+    anchors = read_measured(measured, scenario, question.changes.overrides)
+    result = simulate_with_status(scenario, allow_oom, anchors)
     with progress_bar() as on_progress:
         answer = cost_of(result, **fields, on_progress=on_progress)
     show_answer(output, answer, details=details or output.format in ("csv", "md"))

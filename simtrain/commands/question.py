@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simtrain.base.importer import ImportRequest, importer_of_file
@@ -18,6 +19,7 @@ from simtrain.commands.printing import status
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
+    from simtrain.hardware.likeness import OwnRun
     from simtrain.iteration.report.result import Result
     from simtrain.scenario import Scenario
 
@@ -178,10 +180,22 @@ SearchQuestion = Annotated[
 """A question of a command that searches layouts for --gpus."""
 
 
+def read_measured(
+    measured: SetOption, scenario: Scenario, overrides: SetOption
+) -> tuple[OwnRun, ...]:
+    """Simulate the runs of --measured while a status line is shown; errors are those of both."""
+    if not measured:
+        return ()
+    from simtrain.studies.anchors import own_runs
+
+    with status("simulating the measured runs"):
+        return own_runs(measured, lambda file: Question(file).load(), scenario, overrides or ())
+
+
 def simulate_with_status(
-    scenario: Scenario, allow_oom: bool, measured: SetOption = None, settings: SetOption = None
+    scenario: Scenario, allow_oom: bool, anchors: Sequence[OwnRun] = ()
 ) -> Result:
-    """Simulate a scenario while a status line is shown; measured runs anchor its interval.
+    """Simulate a scenario while a status line is shown; one's own runs anchor its interval.
 
     Raises:
         DoesNotFitError: the scenario does not fit in memory, and `allow_oom` is false.
@@ -191,8 +205,4 @@ def simulate_with_status(
 
     with status(f"simulating {scenario.name}") as show_status:
         result = simulate(scenario) if allow_oom else simulate_fitting(scenario, show_status)
-    if not measured:
-        return result
-    from simtrain.studies.anchors import anchored
-
-    return anchored(result, measured, lambda file: Question(file).load(), settings or ())
+    return replace(result, anchors=anchors) if anchors else result

@@ -14,7 +14,7 @@ from simtrain.commands.options import AllowOomOption, parse_numbers, parse_windo
 from simtrain.commands.output import PAGES, Output, show_view
 from simtrain.commands.output import show as show_answer
 from simtrain.commands.printing import emit, emit_data, status
-from simtrain.commands.question import Question, simulate_with_status
+from simtrain.commands.question import Question, read_measured, simulate_with_status
 from simtrain.errors import DoesNotFitError
 from simtrain.render.traces import HELP, SCHEDULE, SUFFIXES
 
@@ -104,7 +104,8 @@ def run(
     write = _writer(question, out, show == "memory", stages, window) if out else None
     scenario = question.load()
     is_any_size = allow_oom or show in ("memory", *_FIGURES) or write is not None
-    result = simulate_with_status(scenario, is_any_size, measured, question.changes.overrides)
+    anchors = read_measured(measured, scenario, question.changes.overrides)
+    result = simulate_with_status(scenario, is_any_size, anchors)
     if write:
         with status(f"writing {out}"):
             write(scenario, result)

@@ -13,7 +13,7 @@ from simtrain.commands.declare import Fields, Option, Written, options_first
 from simtrain.commands.group import MISSED
 from simtrain.commands.options import OutOption, refuse, shipped_profiles
 from simtrain.commands.output import PAGES, Output, check_file, show
-from simtrain.commands.question import Question, SearchQuestion
+from simtrain.commands.question import Question, SearchQuestion, read_measured
 from simtrain.studies.search.request import SearchRequest
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def search(
     out: OutOption = None,
     tokens: str | None = None,
     clusters: ClustersOption = None,
+    measured: list[str] | None = None,
     *,
     vary: Annotated[list[str] | None, Option(metavar="FIELD[=VALUES]")] = None,
     hold: Annotated[list[str] | None, Option(metavar="FIELD")] = None,
@@ -85,6 +86,7 @@ def search(
         tokens: search clusters and numbers of GPUs for a training of so many: 300B, 1.5T, 450e9.
         clusters: with --tokens: hardware profiles, a100_sxm4_80gb,h100_sxm. Default: the scenario's
             cluster.
+        measured: runs of yours, as simtrain run takes them: layouts are ranked by expected time.
         vary: search these values of a layout's field: batch.micro=1,2, or all schedules: schedule.
             May be repeated.
         hold: keep the scenario's value of a field or a section: overlap. May be repeated.
@@ -129,6 +131,7 @@ def search(
         check_file(out)
     elif out is not None:
         prepare_folder(out, names_of_ranks(base, fields["top"]))
+    fields["anchors"] = read_measured(measured, base, question.changes.overrides)
     with progress_bar() as on_progress, first_interrupt() as interrupted:
         answer = study(base, **fields, interrupted=interrupted, on_progress=on_progress)
     _show(answer, output, details, out, is_page)

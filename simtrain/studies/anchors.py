@@ -7,35 +7,33 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from simtrain.base.registered import registered
-from simtrain.base.values import replace
 from simtrain.errors import InputError, Location
 from simtrain.hardware.evidence import traits_of
 from simtrain.hardware.likeness import OwnRun
-from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.validation import MeasuredRun, RunSettings, validate_runs
 from simtrain.units import UnitError, parse_seconds
 
 
-def anchored(
-    result: Result,
+def own_runs(
     texts: Sequence[str],
     load: Callable[[str], Scenario],
+    scenario: Scenario,
     overrides: Sequence[str] = (),
-) -> Result:
-    """Return a result whose interval one's own runs anchor, by their likeness.
+) -> tuple[OwnRun, ...]:
+    """Simulate one's own runs, which anchor the intervals of results by their likeness.
 
     Args:
-        result: the result.
         texts: tables of runs, logs, or files of scenarios with the time that they took, such as
             "train.sbatch=10.5 s". Runs on other software count if they are of the same family.
         load: loads the scenario of a file.
+        scenario: its cluster, and its software if they name none, are those of tables and logs.
         overrides: fields to set in the runs of tables and logs, those of `hardware` alone.
 
     Raises:
         InputError: a file cannot be read, a text has no time (E904), or no run can be simulated.
     """
-    cluster, stack = result.scenario.cluster, result.scenario.software.stack
+    cluster, stack = scenario.cluster, scenario.software.stack
     hardware = tuple(each for each in overrides if each.startswith("hardware."))
     settings = RunSettings(cluster, None, hardware, stack)
     runs: list[MeasuredRun] = []
@@ -51,14 +49,14 @@ def anchored(
             raise InputError.of("E904", str(error), place, error.fix) from error
         runs.append(MeasuredRun(file, "", file, 1, load(file), time_s))
     rows = validate_runs(runs, cluster).rows
-    anchors = [
+    anchors = tuple(
         OwnRun(traits_of(row.kind)["machine"], row.kind.software, row.shape, -math.log1p(row.error))
         for row in rows
         if row.kind and row.shape and row.error is not None
-    ]
+    )
     if not anchors:
         reason = next((row.refusal for row in rows if row.refusal), "no run has a time")
         fix = "correct it, or compare the runs first: simtrain validate"
         place = Location(f"--measured {' '.join(texts)}")
         raise InputError.of("E904", f"none of {len(rows)} runs counts: {reason}", place, fix)
-    return replace(result, anchors=anchors)
+    return anchors

@@ -6,10 +6,12 @@ simulate the time of a scenario that does not fit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
-from simtrain.base.values import dataclass, field
+from simtrain.base.values import dataclass, field, replace
 from simtrain.engine import Engine
+from simtrain.hardware.likeness import OwnRun
 from simtrain.hardware.load import profile_of, profile_version
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import FitVerdict
@@ -95,11 +97,13 @@ class Evaluator:
     Args:
         allow_oom: also simulate scenarios that do not fit in memory.
         machine: of all scenarios, whatever their clusters; by default that of each one's profile.
+        anchors: one's own runs, which anchor the intervals of results.
     """
 
     allow_oom: bool = False
     engine: Engine = "auto"
     machine: Machine | None = None
+    anchors: Sequence[OwnRun] = ()
     _machines: dict[object, Machine] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -118,9 +122,12 @@ class Evaluator:
             planned.plan.scenario,
             planned.fit.peak_bytes,
             planned.fit.capacity_bytes,
-            Run.of(planned.result) if planned.fits or self.allow_oom else None,
+            self._run(planned.result) if planned.fits or self.allow_oom else None,
             planned.fit.host_fits,
         )
+
+    def _run(self, result: Result) -> Run:
+        return Run.of(replace(result, anchors=self.anchors) if self.anchors else result)
 
     def profile_of(self, scenario: Scenario) -> HardwareProfile:
         """Load the scenario's profile with its overrides; cached until the file changes."""

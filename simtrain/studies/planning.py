@@ -22,7 +22,6 @@ from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.on_machine import refuse_program
 from simtrain.studies.search.request import SearchRequest, as_list, check_budget, check_counts
 from simtrain.studies.search.run import Candidate, SearchResult, search_layouts
-from simtrain.studies.simulation import simulate
 from simtrain.units import DAY_S, counted, parse_money
 
 Miss = Literal["days", "budget", "no price"]
@@ -255,7 +254,7 @@ def _rows(
 
     Searches share the time budget; the first begins with any budget.
     """
-    evaluator, start_s = Evaluator(), time.monotonic()
+    evaluator, start_s = Evaluator(anchors=request.anchors), time.monotonic()
     rows = [PlanRow(base.cluster, number) for base, number in searches]
     for done, (base, _) in enumerate(searches):
         left_s = math.inf if request.seconds is None else request.seconds
@@ -272,7 +271,7 @@ def _rows(
         budget_s = max(left_s / (len(rows) - done), _LEAST_BUDGET_S)
         rows[done] = _searched(request, base, rows[done], evaluator, budget_s, report)
         if best_layout := rows[done].best:
-            cost = cost_of_result(simulate(best_layout.evaluation.scenario), terms)
+            cost = cost_of_result(best_layout.run.result, terms)
             rows[done] = replace(rows[done], cost=cost, misses=tuple(limits.missed_by(cost)))
     return rows
 

@@ -1,12 +1,16 @@
-"""One's own runs anchor the interval of `run --measured`: a scenario's time, or a table."""
+"""One's own runs anchor intervals: those of a scenario's time, or of a table (--measured)."""
 
+import json
 import pathlib
+from dataclasses import replace
 
 import pytest
 
 from simtrain.errors import InputError
 from simtrain.scenario import load_scenario
-from simtrain.studies.anchors import anchored
+from simtrain.studies.anchors import own_runs
+from simtrain.studies.planning import search
+from simtrain.studies.search.run import SearchResult
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import call
 
@@ -16,7 +20,8 @@ def test_own_runs_move_an_interval_but_not_the_time(tmp_path: pathlib.Path) -> N
     head = "layers,hidden,heads,seq,gpus,tp,micro_batch,global_batch,iteration_s"
     table.write_text(f"{head}\n32,4096,32,8192,8,1,1,64,8.9\n", "utf-8")
     slower = f"llama3_8b={1.1 * plain.iteration_time_s} s"
-    result = anchored(plain, [slower, str(table)], load_scenario)
+    runs = own_runs([slower, str(table)], load_scenario, plain.scenario)
+    result = replace(plain, anchors=runs)
     assert result.iteration_time_s == plain.iteration_time_s
     assert "(2 runs): expect" in result.interval.basis
     page = call("run", "llama3_8b", "--measured", "llama3_8b=9.2 s").stdout
@@ -24,4 +29,27 @@ def test_own_runs_move_an_interval_but_not_the_time(tmp_path: pathlib.Path) -> N
     table.write_text(f"{head}\n32,4096,32,8192,8,16,1,64,8.9\n", "utf-8")
     for text, message in ((str(table), "none of 1 runs counts: 8 GPUs"), ("x=9", "has no unit")):
         with pytest.raises(InputError, match=message):
-            anchored(plain, [text], load_scenario)
+            own_runs([text], load_scenario, plain.scenario)
+
+
+def test_own_runs_rank_layouts_by_expected_time_and_the_proof_stays() -> None:
+    base = load_scenario("llama3_8b", ["batch.global=64"])
+    slower = own_runs([f"llama3_8b={2 * simulate(base).iteration_time_s} s"], load_scenario, base)
+    plain, ours = (search(base, gpus=8, top=8, anchors=runs) for runs in ((), slower))
+    assert isinstance(plain, SearchResult) and isinstance(ours, SearchResult)
+    by_place = {each.point: each for each in plain.ranked}
+    assert {each.point for each in ours.ranked} == {*by_place}
+    assert all(by_place[each.point].run == each.run for each in ours.ranked)
+    expected = [each.anchored.expected_s for each in ours.ranked if each.anchored]
+    assert expected == sorted(expected) and len(expected) == 8
+    assert ours.ranked[ours.fastest_place].point == plain.best.point and ours.gap == plain.gap
+    assert "interval_s" in ours.best.to_dict() and "interval_s" not in plain.best.to_dict()
+
+
+def test_a_comparison_says_what_ones_own_runs_make_of_each_scenario() -> None:
+    words = ("compare", "llama3_8b", "llama3_70b", "--measured", "llama3_8b=9.2 s")
+    runs = own_runs(["llama3_8b=9.2 s"], load_scenario, load_scenario("llama3_8b"))
+    for each in json.loads(call(*words, "--format", "json").stdout)["scenarios"]:
+        result = replace(simulate(load_scenario(each["name"])), anchors=runs)
+        assert each["interval_s"]["p50"] == result.interval.expected_s
+    assert "A: your runs like this one took" in call(*words).stdout

@@ -13,6 +13,7 @@ from simtrain.base.values import KW_ONLY, dataclass, field
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
+    from simtrain.hardware.likeness import OwnRun
     from simtrain.hardware.profile import HardwareProfile
     from simtrain.scenario import Scenario
     from simtrain.studies.evaluation import Evaluator
@@ -48,6 +49,8 @@ class SearchRequest:
         goodput: as for `cost`, but 1 by default.
         price: price per GPU of all clusters, such as "2.5 USD/h", instead of each profile's.
         refines: also change single settings of the best layouts.
+        anchors: one's own runs, which anchor the intervals: the best layouts are then ranked by the
+            time to expect.
         evaluator: an evaluator with cached kernel times of the cluster makes the search faster.
     """
 
@@ -68,6 +71,7 @@ class SearchRequest:
     goodput: float | Literal["auto"] = 1.0
     price: str | None = None
     refines: bool = False
+    anchors: Sequence[OwnRun] = ()
     evaluator: Evaluator | None = None
 
     def check(self) -> None:
