@@ -14,12 +14,7 @@ from simtrain.studies.simulation import simulate
 from simtrain.views.operators import modules_table
 from tests.helpers.command_line import call, refused
 from tests.helpers.random_recordings import MODULES, recorded_scenarios
-from tests.helpers.recorded_programs import (
-    WEIGHT,
-    linear_layers,
-    run,
-    scenario_of,
-)
+from tests.helpers.recorded_programs import WEIGHT, linear_layers, run, scenario_of
 
 NUMBER, SEED = 6, 5
 
@@ -96,10 +91,7 @@ STUDIES = [
     "cost --days 3 --allow-oom",
     "sweep -o {out}",
 ]
-REFUSED = {
-    "search --gpus 8": "E941",
-    "export": "E952",
-}
+REFUSED = {"search --gpus 8": "E941", "export": "E952"}
 
 
 def words_of(command: str, file: Path) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from simtrain.base.entry import Count, NonNegative, Strict, Text
+from simtrain.base.entry import NonNegative, Strict, Text
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import load_document, validate
@@ -158,20 +158,6 @@ SIXTEEN_BITS = frozenset(("bf16", "fp16"))
 """Data types that are as fast as each other, on the same kernels."""
 
 
-class PairErrors(Strict):
-    """How far off the ratio of two predicted times is, for pairs of runs of one model.
-
-    Args:
-        num_pairs: number of pairs.
-        p50, p90: quantiles of ratio of predicted / ratio of measured times - 1, above or equal to 0
-            because each pair counts in the order that gives that.
-    """
-
-    num_pairs: Count
-    p50: NonNegative
-    p90: NonNegative
-
-
 class MeasuredRuns(Strict):
     """Measured iterations, and the errors of their predicted times (predicted / measured - 1).
 
@@ -185,7 +171,6 @@ class MeasuredRuns(Strict):
         has_experts: whether their models have experts.
         is_hybrid: whether their models have a pattern of layers (Mamba-2, attention, MLP).
         nodes: whether they ran on one node or on several; None for both.
-        pairs: errors of ratios; None if there are too few pairs.
         shapes: what tells how alike one's own runs are (`likeness.shape_of`), in their order.
         seen: `blind` if nothing was chosen after looking at the runs; `seen` if they drew attention
             to something that has a source of its own; `fitted` if a number was fitted to them.
@@ -201,7 +186,6 @@ class MeasuredRuns(Strict):
     has_experts: bool = False
     is_hybrid: bool = False
     nodes: Nodes | None = None
-    pairs: PairErrors | None = None
     shapes: list[list[float]] | None = None
     seen: Literal["blind", "seen", "fitted"] = "seen"
     remark: Text

@@ -11,6 +11,7 @@ from simtrain.base.values import dataclass
 from simtrain.hardware.evidence import RunKind, traits_of
 from simtrain.hardware.likeness import (
     WIDEST,
+    JudgedClass,
     OwnRun,
     RunShape,
     error_model,
@@ -28,16 +29,13 @@ class Interval(PlainData):
         p5_s, p25_s, expected_s, p75_s, p95_s: times. Half of the runs take longer than expected_s.
         within: the largest difference of the prediction and the 90 % interval's ends, as a share of
             the smaller one.
-        least_difference: the smallest difference of two predictions of this kind that can be told,
-            as a share: the errors of 90 % of pairs of runs differ by less.
         basis: the runs that it follows from, as a clause.
         is_lower_bound: whether the prediction is a lower bound. The interval then begins with it,
             and its words do not name the other end.
     """
 
     json_fields: ClassVar = keys(
-        """p5=p5_s p25=p25_s p50=expected_s p75=p75_s p95=p95_s within least_difference basis
-        is_lower_bound"""
+        """p5=p5_s p25=p25_s p50=expected_s p75=p75_s p95=p95_s within basis is_lower_bound"""
     )
 
     p5_s: float
@@ -46,7 +44,6 @@ class Interval(PlainData):
     p75_s: float
     p95_s: float
     within: float
-    least_difference: float
     basis: str
     is_lower_bound: bool = False
 
@@ -112,15 +109,8 @@ def interval_of(
         InputError: there is no such profile, or a file of errors is bad.
     """
     model, traits, host_bound = error_model(), traits_of(kind), shape[0]
-    classes, known = model.classes, [*anchors]
-    if not any(each.machine == kind.cluster for each in classes):
-        on_cluster = judged_on(kind.cluster)
-        known += [run for _, runs in on_cluster for run in own_runs(runs, kind.cluster)]
-        # What judged a base, and a profile that was fitted near it, counts once.
-        ours = {each.errors: each for each, runs in on_cluster if not runs.shapes}
-        classes = [*ours.values(), *(each for each in classes if each.errors not in ours)]
+    classes, alike = _known(kind, anchors)
     like = [each for each in classes if not each.differences(traits)]
-    alike = [run for run in known if run.is_of(kind)]
     errors = model.given(model.expected(traits, classes), shape, alike)
     is_judged = bool(alike) or any(each.machine == traits["machine"] for each in classes)
     stated = max(math.log1p(kind.stated_error), _OF_DOUBT * kind.is_doubtful)
@@ -144,7 +134,6 @@ def interval_of(
     expected_s, least_s = max(factor * time_s, least_s), min(least_s, time_s)
     p5_s, p25_s = (max(expected_s / math.exp(width), least_s) for width in (whole, half))
     p75_s, p95_s = (expected_s * math.exp(width) for width in (half, whole))
-    pairs = [each.pairs for each in like if each.pairs]
     return Interval(
         p5_s,
         p25_s,
@@ -152,10 +141,63 @@ def interval_of(
         p75_s,
         p95_s,
         max(p95_s / time_s, time_s / p5_s) - 1,
-        max(pairs, default=math.expm1(whole)),
         basis,
         kind.is_lower_bound,
     )
+
+
+def _known(kind: RunKind, anchors: Sequence[OwnRun]) -> tuple[list[JudgedClass], list[OwnRun]]:
+    """Return the judged classes, and one's own runs on the machine and stack of a kind."""
+    classes, known = error_model().classes, [*anchors]
+    if not any(each.machine == kind.cluster for each in classes):
+        on_cluster = judged_on(kind.cluster)
+        known += [run for _, runs in on_cluster for run in own_runs(runs, kind.cluster)]
+        # What judged a base, and a profile that was fitted near it, counts once.
+        ours = {each.errors: each for each, runs in on_cluster if not runs.shapes}
+        classes = [*ours.values(), *(each for each in classes if each.errors not in ours)]
+    return classes, [run for run in known if run.is_of(kind)]
+
+
+@dataclass(frozen=True, slots=True)
+class RatioInterval(PlainData):
+    """Where the ratio of two measured times lies: from p5 to p95 in 90 % of pairs."""
+
+    json_fields: ClassVar = keys("p5 p50=expected p95")
+
+    p5: float
+    expected: float
+    p95: float
+
+    @property
+    def can_be_told(self) -> bool:
+        """Whether the interval is on one side of 1."""
+        return self.p5 > 1 or self.p95 < 1
+
+    @property
+    def words(self) -> str:
+        """The interval in words: "3.2 to 12 % less", "1.5 % less to 4.0 % more"."""
+        signed = sorted((self.p5 - 1, self.p95 - 1), key=abs if self.can_be_told else None)
+        ends = [f"{100 * abs(end):.{0 if abs(end) >= 0.095 else 1}f}" for end in signed]
+        last = f"{ends[1]} % {'less' if self.p95 < 1 else 'more'}"
+        return f"{ends[0]} {'' if self.can_be_told else '% less '}to {last}"
+
+
+def ratio_interval(first: Interval, second: Interval, shared: float) -> RatioInterval:
+    """Return where the ratio of a second time to a first lies; `shared` correlates their errors."""
+    one, other = (math.log(each.p95_s / each.expected_s) for each in (first, second))
+    width = math.sqrt(one**2 + other**2 - 2 * shared * one * other)
+    ratio = second.expected_s / first.expected_s
+    return RatioInterval(ratio / math.exp(width), ratio, ratio * math.exp(width))
+
+
+def shared_errors(
+    kinds: Sequence[RunKind], shapes: Sequence[RunShape], anchors: Sequence[OwnRun] = ()
+) -> float:
+    """Return the correlation of two runs' errors: 0 on different machines or stacks."""
+    first, second = map(traits_of, kinds)
+    if (first["machine"], first["software"]) != (second["machine"], second["software"]):
+        return 0.0
+    return error_model().shared(shapes, _known(kinds[0], anchors)[1])
 
 
 def _longer(factor: float) -> str:

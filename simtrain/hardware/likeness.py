@@ -94,7 +94,6 @@ class JudgedClass(Strict):
         runs: number of runs.
         mean, square: means of ln(measured / predicted) and of its square.
         is_blind: whether nothing was chosen after looking at the runs.
-        pairs: what 90 % of the ratios of two runs were off by; None if there are too few pairs.
     """
 
     machine: Text
@@ -106,7 +105,6 @@ class JudgedClass(Strict):
     mean: float
     square: NonNegative
     is_blind: bool = False
-    pairs: NonNegative | None = None
 
     @property
     def errors(self) -> tuple[object, ...]:
@@ -128,7 +126,6 @@ class JudgedClass(Strict):
             mean=round(float(logs.mean()), 4),
             square=round(float((logs**2).mean()), 6),
             is_blind=runs.seen == "blind",
-            pairs=runs.pairs.p90 if runs.pairs else None,
         )
 
 
@@ -233,10 +230,7 @@ class ErrorModel(Strict):
         """Return the errors to expect of a run of a class, given runs of one's own."""
         if not anchors:
             return errors
-        shapes = np.array([shape, *(run.shape for run in anchors)]) / _UNITS
-        distances = np.abs(shapes[:, None] - shapes[None]).sum(axis=2)
-        alike = (1 - self.of_a_run) * np.exp(-self.distance * distances)
-        alike[np.diag_indices_from(alike)] = 1.0
+        alike = self._correlations([shape, *(run.shape for run in anchors)])
         to_run, known = alike[0, 1:], np.array([self._own_error(errors, run) for run in anchors])
         weights = np.linalg.solve(alike[1:, 1:], np.column_stack((to_run, known)))
         likeness, moved = map(float, to_run @ weights)
@@ -245,6 +239,20 @@ class ErrorModel(Strict):
         growth = (errors.freedom + likeness * float(known @ weights[:, 1])) / freedom
         spread = errors.spread * math.sqrt((1 - likeness) * growth)
         return RunErrors(errors.centre + errors.spread * moved, spread, freedom, likeness)
+
+    def shared(self, shapes: Sequence[RunShape], anchors: Sequence[OwnRun]) -> float:
+        """Return the correlation of two runs' errors, given runs of one's own."""
+        alike = self._correlations([*shapes, *(run.shape for run in anchors)])
+        explained = alike[:2, 2:] @ np.linalg.solve(alike[2:, 2:], alike[2:, :2])
+        (first, both), (_, second) = alike[:2, :2] - explained
+        return float(both / math.sqrt(first * second))
+
+    def _correlations(self, shapes: Sequence[RunShape]) -> np.ndarray:
+        points = np.array(shapes) / _UNITS
+        distances = np.abs(points[:, None] - points[None]).sum(axis=2)
+        alike = (1 - self.of_a_run) * np.exp(-self.distance * distances)
+        alike[np.diag_indices_from(alike)] = 1.0
+        return np.asarray(alike)
 
     def _own_error(self, errors: RunErrors, run: OwnRun) -> float:
         """Return z of a run of one's own."""

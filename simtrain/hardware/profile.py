@@ -7,15 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from simtrain.base.entry import (
-    Count,
-    Entry,
-    Fraction,
-    NonNegative,
-    Positive,
-    Strict,
-    Text,
-)
+from simtrain.base.entry import Count, Entry, Fraction, NonNegative, Positive, Strict, Text
 from simtrain.base.quantities import (
     Bytes,
     BytesPerSecond,

@@ -12,6 +12,7 @@ from simtrain.base.values import dataclass
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryReport
 from simtrain.iteration.programs.seconds import Machine
+from simtrain.iteration.report.difference import Difference
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_values
 from simtrain.schedules import default_name
@@ -53,11 +54,12 @@ def evaluated(
 
 @dataclass(frozen=True, slots=True)
 class Advised(PlainData):
-    """A change, and the iteration with it."""
+    """A change, and the iteration with it; whether predictions can tell it from the scenario."""
 
     options: str
     iteration_time_s: float
     saved: float
+    can_be_told: bool
     peak_bytes: int
     more_bytes: int
 
@@ -111,6 +113,7 @@ def advise(
             change.options,
             trial.iteration_time_s,
             1 - trial.iteration_time_s / now_s,
+            bool(trial.run and Difference(now, trial.run.result).ratio.can_be_told),
             trial.peak_bytes,
             trial.peak_bytes - now_bytes,
         )

@@ -137,11 +137,8 @@ class Comparison(Answer):
         """The answer in one line: the fastest, by how much, and why."""
         if self.advice is not None:
             return f"{self.scenarios[0].result.headline}; {self.advice.headline}"
-        letters = [letter_of(number) for number in range(len(self.scenarios))]
-        rates = {
-            letter: column.result.tokens_per_s
-            for letter, column in zip(letters, self.scenarios, strict=True)
-        }
+        rates = {letter_of(n): each.result.tokens_per_s for n, each in enumerate(self.scenarios)}
+        letters = [*rates]
         fastest = max(rates, key=lambda letter: rates[letter])
         # If the first is the fastest, the second fastest says by how much.
         other = fastest if fastest != "A" else max(letters[1:], key=lambda letter: rates[letter])
@@ -150,7 +147,7 @@ class Comparison(Answer):
             return f"A and {other} are the same scenario"
         slower = "A" if fastest != "A" else other
         ratio = f"{rates[fastest] / rates[slower]:.3g} times the tokens/s of {slower}"
-        sure = "" if difference.can_be_told else " (less than predictions can tell)"
+        sure = "" if difference.ratio.can_be_told else " (they cannot be told apart)"
         causes = ", ".join(str(difference.causes).split(", ")[:2])
         return f"{fastest} has {ratio}{sure}; {other} takes {difference.time} than A: {causes}"
 

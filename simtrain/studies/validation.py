@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from hashlib import sha256
 from typing import Any, ClassVar
@@ -17,14 +17,7 @@ from simtrain.base.process import forget_cached
 from simtrain.base.strict_yaml import yaml_text
 from simtrain.base.values import dataclass, replace
 from simtrain.errors import InputError
-from simtrain.hardware.evidence import (
-    DataType,
-    MeasuredRuns,
-    Nodes,
-    PairErrors,
-    RunKind,
-    ValidatedOn,
-)
+from simtrain.hardware.evidence import DataType, MeasuredRuns, Nodes, RunKind, ValidatedOn
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.likeness import RunShape
 from simtrain.iteration.report.result import run_kind
@@ -139,7 +132,7 @@ MOST_MEAN_ERROR = 0.25
 """Largest mean |error| that is called OK. Published runs of a profile's machine are within 10 %."""
 _FEWEST_THAT_RAN = 5
 """Of fewer runs that ran, nothing follows from most not fitting."""
-_FEWEST_RUNS, _FEWEST_PAIRS = 20, 20
+_FEWEST_RUNS = 20
 _Class = tuple[str, DataType, bool, bool]
 """Software stack, data type, and whether the models have experts and are hybrid."""
 _LOWEST = -0.9999
@@ -175,7 +168,6 @@ class ValidatedRun(MeasuredRun, PlainData):
     settings: Mapping[str, str | int] | None = None
     kind: RunKind | None = None
     shape: RunShape | None = None
-    num_layers: int = 0
 
     @property
     def error(self) -> float | None:
@@ -317,15 +309,6 @@ def _share(answers: Sequence[bool]) -> float | None:
     return sum(answers) / len(answers) if answers else None
 
 
-def _by_model(timed: Iterable[ValidatedRun]) -> Iterable[list[ValidatedRun]]:
-    """Group runs by the name of their model, or else its width, and its layers."""
-    models: dict[Hashable, list[ValidatedRun]] = {}
-    for row in timed:
-        model = row.model or (row.settings or {}).get("width")
-        models.setdefault((model, row.num_layers), []).append(row)
-    return models.values()
-
-
 def error_classes(validation: Validation, source: str) -> ValidatedOn:
     """Return the errors of the runs by software stack, data type, kind of model and nodes.
 
@@ -362,10 +345,7 @@ def errors_text(errors: ValidatedOn) -> str:
 
 
 def _measured_runs(
-    key: _Class,
-    nodes: Nodes | None,
-    rows: Sequence[ValidatedRun],
-    source: str,
+    key: _Class, nodes: Nodes | None, rows: Sequence[ValidatedRun], source: str
 ) -> MeasuredRuns:
     software, data_type, has_experts, is_hybrid = key
     gpus = sorted(int((row.settings or {})["GPUs"]) for row in rows)
@@ -381,7 +361,6 @@ def _measured_runs(
         has_experts=has_experts,
         is_hybrid=is_hybrid,
         nodes=nodes,
-        pairs=_pairs(rows),
         remark=_REMARK,
         source=source,
     )
@@ -390,19 +369,6 @@ def _measured_runs(
 def _digits(error: float | None) -> float:
     assert error is not None, "a class has errors"
     return max(round(error, 4), _LOWEST)
-
-
-def _pairs(rows: Sequence[ValidatedRun]) -> PairErrors | None:
-    """Return how far off ratios of two runs of one model are; None if there are few pairs."""
-    ratios = [
-        math.expm1(abs(math.log1p(first.error or 0.0) - math.log1p(second.error or 0.0)))
-        for of_model in _by_model(rows)
-        for first, second in itertools.combinations(of_model, 2)
-    ]
-    if len(ratios) < _FEWEST_PAIRS:
-        return None
-    p50, p90 = (_digits(float(value)) for value in np.quantile(ratios, (0.5, 0.9)))
-    return PairErrors(num_pairs=len(ratios), p50=p50, p90=p90)
 
 
 _MOST_ALIVE = 256
@@ -467,7 +433,6 @@ class _Simulations:
             "simulated_peak_bytes": _peak_bytes(run.peak_of, evaluation, evaluator),
             "fits": evaluation.fits,
             "settings": _settings(scenario),
-            "num_layers": scenario.model.num_layers,
             "simulated_s": result.iteration_time_s,
             "breakdown_s": result.breakdown_s,
             "kind": run_kind(scenario, result.profile),

@@ -73,6 +73,7 @@ def _side_by_side(named: dict[str, ScenarioColumn]) -> Table:
         Column("iteration_time_s", "iteration time", SECONDS),
         Column("mean_s", "mean of draws", SECONDS),
         Column("p95_s", "95 % take at most", SECONDS),
+        Column("expected_s", "expected", SECONDS),
         Column("interval_s", "90 % interval", Kind(lambda interval: interval.ends)),
         Column("tokens_per_s", label, Kind("{:,.0f}".format)),
         Column("mfu", "MFU", SHARE),
@@ -84,6 +85,7 @@ def _side_by_side(named: dict[str, ScenarioColumn]) -> Table:
     records = data_of(
         [figure.name for figure in figures],
         columns,
+        expected_s=lambda column: column.result.interval.expected_s,
         mean_s=lambda column: column.drawn and column.drawn.time.mean,
         p95_s=lambda column: column.drawn and column.drawn.time.p95,
     )
@@ -177,16 +179,9 @@ def _sentences(letter: str, difference: Difference) -> list[str]:
     sentences = [
         f"{letter} takes {difference.time} than A: {difference.causes} (percent of A's time)."
     ]
-    if not difference.can_be_told:
-        subject = "This difference"
-        if difference.tokens_ratio != 1:
-            times = difference.other.iteration_time_s, difference.base.iteration_time_s
-            share = times[0] / times[1] / difference.tokens_ratio - 1
-            subject = f"The difference per token, {share:+.1%},"
-        sentences.append(
-            f"{subject} is less than predictions can tell: they tell "
-            f"{difference.least_difference:.1%} or more."
-        )
+    ratio, per_token = difference.ratio, " per token" * (difference.tokens_ratio != 1)
+    begin = "N" if ratio.can_be_told else f"{letter} and A cannot be told apart: n"
+    sentences.append(f"{begin}ine times in ten {letter} takes {ratio.words} time{per_token}.")
     if not difference.has_same_model:
         sentences.append(f"{letter} and A train different models.")
     if difference.tokens_ratio != 1:
@@ -231,6 +226,8 @@ def _remarks(named: dict[str, ScenarioColumn]) -> Iterable[str]:
     yield "More memory saves time only with recompute: auto, which is then chosen again."
     yield from mfu_remarks(column.result.scenario for column in named.values())
     for name, column in named.items():
+        if column.result.anchors:
+            yield f"{name}: {column.result.interval.basis}."
         fit = column.result.memory.fit
         if not fit.fits_surely:
             yield f"{name}: {'; '.join(filter(None, (str(fit), fit.doubt)))}."
@@ -263,6 +260,8 @@ def advice_view(advice: Advice) -> View:
         f"simulated one at a time; {advice.num_too_large} of them do not fit."
     )
     words = [tried]
+    if unsure := [each.options for each in advice.advised if not each.can_be_told]:
+        words.insert(0, f"Cannot be told apart from the scenario: {'; '.join(unsure)}.")
     if not rows:
         words.insert(0, "No single change saves time.")
     return View([facts, Table("changes", "", _CHANGES, rows), remarks(words)])

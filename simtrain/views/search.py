@@ -103,14 +103,13 @@ def _doubt(layout: Candidate) -> str:
 def _doubts(result: SearchResult) -> Iterator[str]:
     if not result.is_safe:
         yield "No layout surely fits: these fit by prediction, but may not in reality."
-    interval = result.interval
-    said = (
-        f"90 % interval of number 1: {interval.ends}. Predictions that differ by less than "
-        f"{100 * interval.least_difference:.1f} % cannot be told apart for certain"
-    )
-    if (number := result.num_alike) > 1:
-        said += f": numbers 1 {'and' if number == 2 else 'to'} {number}"
-    yield f"{said}."
+    alike = result.alike
+    is_range = len(alike) > 2 and alike[-1] - alike[0] == len(alike) - 1
+    numbers = f"{alike[0]} to {alike[-1]}" if is_range else ", ".join(map(str, alike))
+    apart = f" It cannot be told apart from number {numbers}." if alike else ""
+    yield f"90 % interval of number 1: {result.interval.ends}.{apart}"
+    if of_own := result.best.anchored:
+        yield f"Ranked by expected time, proved by simulated time. Number 1: {of_own.basis}."
     if result.evidence.is_weak:
         yield result.evidence.sentence
 
@@ -133,14 +132,7 @@ def _table(result: SearchResult) -> Table:
         data.append({"rank": rank} | _record(layout) | fits)
     # Dense, to fit 80 columns.
     return Table(
-        "layouts",
-        "",
-        columns,
-        rows,
-        optional=(_MFU, _FREE),
-        layout="dense",
-        num_keys=1,
-        data=data,
+        "layouts", "", columns, rows, optional=(_MFU, _FREE), layout="dense", num_keys=1, data=data
     )
 
 
@@ -168,7 +160,8 @@ def _record(candidate: Candidate) -> dict[str, Any]:
 
 
 def _row(candidate: Candidate, result: SearchResult) -> dict[str, str]:
-    scenario, split, run = candidate.scenario, candidate.scenario.parallelism, candidate.run
+    scenario, run, of_own = candidate.scenario, candidate.run, candidate.anchored
+    split = scenario.parallelism
     return {
         "ten-\nsor": str(split.tensor),
         "pipe-\nline": str(split.pipeline),
@@ -182,6 +175,7 @@ def _row(candidate: Candidate, result: SearchResult) -> dict[str, str]:
         _SEQUENCE: "yes" if split.sequence_parallel else "",
         "ZeRO": str(scenario.memory.zero_stage),
         "time": format_seconds(run.iteration_time_s),
+        **({"ex-\npected": format_seconds(of_own.expected_s)} if of_own else {}),
         _MFU: f"{run.mfu:.1%}",
         "peak\nGiB": gib(candidate.evaluation.peak_bytes),
         _FREE: gib(result.limit_bytes - candidate.evaluation.peak_bytes),
@@ -240,7 +234,7 @@ def _certainty(result: SearchResult, details: bool) -> str:
 
 def _proved(result: SearchResult) -> str:
     """Say how close the answer is to the optimum, or why that is not known."""
-    outcome, legal = result.outcome, len(result.legal.points)
+    outcome, legal, number = result.outcome, len(result.legal.points), result.fastest_place + 1
     unproved = "; with changed options it is the best found, without a proof"
     unproved *= bool(result.refinement and result.refinement.changes)
     if result.exact:
@@ -253,19 +247,20 @@ def _proved(result: SearchResult) -> str:
         )
     return (
         f"Evaluated {outcome.num_seen:,} of {legal:,}; no other that surely fits can be faster "
-        f"than {format_seconds(outcome.bound)}: number 1 is at most "
+        f"than {format_seconds(outcome.bound)}: number {number} is at most "
         f"{100 * result.gap:.{0 if result.gap >= 0.1 else 1}f} % from the optimum{unproved}."
     )
 
 
 def _none_better(result: SearchResult) -> str:
+    number = f"number {result.fastest_place + 1}"
     if not result.is_safe:
-        return "none that fits is faster than number 1"
-    of_safe = "none that surely fits is faster than number 1"
+        return f"none that fits is faster than {number}"
+    of_safe = f"none that surely fits is faster than {number}"
     if not result.fastest_exact:
         return of_safe
     if not result.faster:
-        return "none is faster than number 1, whether it surely fits or not"
+        return f"none is faster than {number}, whether it surely fits or not"
     fastest = format_seconds(result.faster[0].iteration_time_s)
     return f"{of_safe}, and none that may fit is faster than {fastest}"
 

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simtrain.base.resources import find_profile, list_profiles, list_stacks
-from simtrain.hardware.interval import Interval, interval_of
+from simtrain.hardware.interval import (
+    Interval,
+    RatioInterval,
+    interval_of,
+    ratio_interval,
+    shared_errors,
+)
 from simtrain.hardware.likeness import WIDEST, OwnRun, error_model
 from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate
@@ -75,6 +81,37 @@ def test_own_runs_of_the_machine_and_stack_move_and_narrow_an_interval() -> None
     assert anchored.basis == "your runs like this one took 32 % longer (1 run): expect 1.324 s"
     for other in (replace(of_own, machine="h200_sxm"), replace(of_own, software="eager")):
         assert interval_of(KIND, SHAPE, 1.0, anchors=[other]) == free
+
+
+@given(st.floats(0.5, 2), st.floats(-4, 4), st.booleans())
+def test_ratios_are_surer_than_two_levels_and_have_no_direction(
+    time_s: float, away: float, is_anchored: bool
+) -> None:
+    shapes = SHAPE, (*SHAPE[:4], SHAPE[4] + away, *SHAPE[5:])
+    anchors = [OwnRun("h100_sxm", "nemo", SHAPE, 0.3)] * is_anchored
+    shared = shared_errors((KIND, KIND), shapes, anchors)
+    first = interval_of(KIND, shapes[0], 1.0, anchors=anchors)
+    second = interval_of(KIND, shapes[1], time_s, anchors=anchors)
+    ratio, inverse = ratio_interval(first, second, shared), ratio_interval(second, first, shared)
+    assert ratio.p5 * inverse.p95 == pytest.approx(1)
+    assert ratio.can_be_told == inverse.can_be_told == (not ratio.p5 <= 1 <= ratio.p95)
+    if not is_anchored:
+        assert math.log(ratio.p95 / ratio.expected) < math.hypot(width(first), width(second))
+
+
+def test_runs_on_other_machines_and_stacks_share_no_error_and_data_types_do() -> None:
+    shapes = SHAPE, SHAPE
+    for other in (UNJUDGED, replace(KIND, software="eager"), replace(KIND, is_changed=True)):
+        assert shared_errors((KIND, other), shapes) == 0
+    share = 1 - error_model().of_a_run
+    for other in (replace(KIND, data_type="fp8"), replace(KIND, software="nemo")):
+        assert shared_errors((KIND, other), shapes) == pytest.approx(share)
+
+
+def test_words_of_a_ratio_name_both_ends() -> None:
+    ratios = ((0.88, 0.968), (0.96, 1.123), (1.02, 1.3))
+    words = [RatioInterval(low, 1.0, high).words for low, high in ratios]
+    assert words == ["3.2 to 12 % less", "4.0 % less to 12 % more", "2.0 to 30 % more"]
 
 
 def test_runs_with_their_shapes_in_a_profiles_file_of_errors_are_ones_own(

@@ -92,6 +92,17 @@ def test_two_own_runs_by_hand() -> None:
     assert errors.spread == pytest.approx(PRIOR.spread * math.sqrt((1 - likeness) * growth))
 
 
+def test_what_two_runs_share_by_hand() -> None:
+    """The partial correlation given an own run that is 1 from the first and 2 from the second."""
+    model, shapes = error_model(), (own(0.0).shape, own(0.0, 3.0).shape)
+    near, far, apart = (
+        (1 - model.of_a_run) * math.exp(-model.distance * distance) for distance in (1, 2, 3)
+    )
+    assert model.shared(shapes, []) == pytest.approx(apart)
+    partial = (apart - near * far) / math.sqrt((1 - near**2) * (1 - far**2))
+    assert model.shared(shapes, [own(0.3, 1.0)]) == pytest.approx(partial)
+
+
 def test_no_own_run_changes_nothing_and_neither_does_one_unlike_everything() -> None:
     assert conditioned() == PRIOR
     far = conditioned(own(0.5, 300.0))

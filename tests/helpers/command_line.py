@@ -61,10 +61,7 @@ def refused(*arguments: str) -> str:
 
 
 def spawn(
-    *arguments: str,
-    stdout: int = subprocess.PIPE,
-    folder: pathlib.Path = ROOT,
-    **environment: str,
+    *arguments: str, stdout: int = subprocess.PIPE, folder: pathlib.Path = ROOT, **environment: str
 ) -> Outcome:
     """Run `python ARGUMENTS` in a new process that starts in `folder`."""
     done = subprocess.run(

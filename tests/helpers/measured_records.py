@@ -26,12 +26,7 @@ from tests.helpers.toys import a100
 A100 = a100()
 DEVICE = "NVIDIA A100-SXM4-80GB"
 LAYER = {
-    "model": {
-        "num_layers": 1,
-        "hidden_size": 4096,
-        "num_attention_heads": 32,
-        "seq_length": 2048,
-    },
+    "model": {"num_layers": 1, "hidden_size": 4096, "num_attention_heads": 32, "seq_length": 2048},
     "batch": {"micro": 1, "global": 1},
     "recompute": "none",
 }
@@ -139,9 +134,7 @@ def linked() -> list[Measurement]:
             num_ranks=curve.num_ranks,
             time=took(
                 ring_seconds(
-                    measured_collective(kind, size, curve.num_ranks),
-                    curve,
-                    links.bandwidth.value,
+                    measured_collective(kind, size, curve.num_ranks), curve, links.bandwidth.value
                 )
             ),
         )

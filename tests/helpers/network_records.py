@@ -19,11 +19,7 @@ def crossing(
     """Return the records of pairs of nodes whose ranks reach `shares` and send at
     `sent` bytes/s.
     """
-    groups = {
-        Load.WHOLE: (2 * per_node, 1),
-        Load.CONCURRENT: (2, per_node),
-        Load.ALONE: (2, 1),
-    }
+    groups = {Load.WHOLE: (2 * per_node, 1), Load.CONCURRENT: (2, per_node), Load.ALONE: (2, 1)}
     return [
         CollectiveRecord(
             op=op,

@@ -11,13 +11,7 @@ from simtrain.errors import InputError
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.section import Strategy
 from simtrain.studies import advice
-from simtrain.studies.changes import (
-    ZERO_STAGES,
-    Change,
-    all_values,
-    changes_of,
-    value_at,
-)
+from simtrain.studies.changes import ZERO_STAGES, Change, all_values, changes_of, value_at
 from simtrain.studies.on_machine import first_layers, last_resorts, policy_words
 from simtrain.studies.simulation import simulate
 from tests.helpers.toys import small
@@ -40,10 +34,7 @@ AXES = {
 @given(scenarios())
 @settings(max_examples=20, deadline=None)
 def test_no_change_is_the_scenario_itself_and_no_two_are_the_same(base: Scenario) -> None:
-    enumerations = (
-        changes_of(base, AXES),
-        advice._changes(base),
-    )
+    enumerations = (changes_of(base, AXES), advice._changes(base))
     for changes in enumerations:
         made = [base]
         for change in changes:

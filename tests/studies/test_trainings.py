@@ -52,9 +52,7 @@ def assert_mean(values: list[float], mean: float, also: float = 0.0) -> None:
 
 
 @given(
-    num_nodes=st.integers(1, 200),
-    availability=st.floats(0.5, 1.0),
-    confidence=st.floats(0.5, 0.99),
+    num_nodes=st.integers(1, 200), availability=st.floats(0.5, 1.0), confidence=st.floats(0.5, 0.99)
 )
 def test_nodes_that_are_up_and_spares_follow_the_binomial(
     num_nodes: int, availability: float, confidence: float

@@ -188,14 +188,6 @@ def test_a_class_has_the_errors_of_its_runs_and_what_is_extrapolated() -> None:
     assert runs.log_ratios == pytest.approx([math.log(0.8), 0.0, math.log(1.1)])
 
 
-def test_pairs_have_the_error_of_their_ratio() -> None:
-    """Half of the runs are 10 % too slow: 100 of 190 pairs are off by 1.1, the others right."""
-    errors = [0.0] * 10 + [0.1] * 10
-    (runs,) = classes_of([*map(off, errors)])
-    assert runs.pairs and runs.pairs.num_pairs == math.comb(20, 2)
-    assert (runs.pairs.p50, runs.pairs.p90) == (pytest.approx(0.1), pytest.approx(0.1))
-
-
 def test_few_runs_on_one_node_are_one_class_with_those_on_several() -> None:
     one_node = dataclasses.replace(KIND, nodes="one")
     few = [off(0.1)] * 25 + [off(0.2, one_node)] * 3
@@ -237,7 +229,7 @@ def test_the_stated_errors_are_those_of_the_shipped_runs_and_intervals_hold_90_p
     assert len(shipped) == len(computed)
     for runs_of_type in shipped:
         expected = computed[runs_of_type.data_types[0]]
-        names = ("errors", "extrapolated", "pairs")
+        names = ("errors", "extrapolated")
         for name in names:
             assert getattr(runs_of_type, name) == getattr(expected, name), name
     assert (validation.interval_coverage or 0.0) >= 0.9

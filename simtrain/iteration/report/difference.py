@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
+from functools import cached_property
 from typing import Any, ClassVar
 
 from simtrain.base.plain_data import Number, PlainData, Sentence, joined_sentences, keys
 from simtrain.base.values import asdict, dataclass
 from simtrain.errors import InputError, wrong_type
+from simtrain.hardware.interval import RatioInterval, ratio_interval, shared_errors
 from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown
-from simtrain.iteration.report.result import Result, check_is_result, run_kind
+from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.scenario.resolved import settings_of
 
 _MIN_SHARE = 0.005
@@ -17,7 +18,8 @@ _MIN_SHARE = 0.005
 _LABELS = "name", "description"
 
 
-@dataclass(frozen=True, slots=True)
+# No slots: a cached property needs the dictionary of its object.
+@dataclass(frozen=True)
 class Difference(PlainData):
     """Difference of the iteration time of `other` from that of `base`.
 
@@ -27,7 +29,7 @@ class Difference(PlainData):
 
     json_fields: ClassVar = keys(
         """difference_s causes_s reason reason_numbers has_same_model tokens_ratio
-        least_difference can_be_told changed_fields"""
+        ratio_per_token=ratio can_be_told=ratio.can_be_told changed_fields"""
     )
 
     base: Result
@@ -80,29 +82,14 @@ class Difference(PlainData):
         )
         return other / base
 
-    @property
-    def least_difference(self) -> float:
-        """The smallest difference of times per token that predictions can tell, as a share.
-
-        For runs of one model and kind, what the ratios of 90 % of pairs were off by; for others, as
-        if their errors had nothing in common.
-        """
-        kinds = [run_kind(each.scenario, each.profile) for each in (self.base, self.other)]
-        intervals = self.base.interval, self.other.interval
-        if self.has_same_model and kinds[0] == kinds[1]:
-            return max(interval.least_difference for interval in intervals)
-        times_s = self.base.iteration_time_s, self.other.iteration_time_s
-        return math.hypot(
-            *(
-                (interval.p95_s - interval.p5_s) / (2 * time_s)
-                for interval, time_s in zip(intervals, times_s, strict=True)
-            )
-        )
-
-    @property
-    def can_be_told(self) -> bool:
-        ratio = self.other.iteration_time_s / self.base.iteration_time_s / self.tokens_ratio
-        return math.expm1(abs(math.log(ratio))) > self.least_difference
+    @cached_property
+    def ratio(self) -> RatioInterval:
+        """Where the measured time per token of `other`, divided by that of `base`, lies."""
+        base, other = self.base, self.other
+        shared = shared_errors((base.kind, other.kind), (base.shape, other.shape), base.anchors)
+        ratio = ratio_interval(base.interval, other.interval, shared)
+        ends = (ratio.p5, ratio.expected, ratio.p95)
+        return RatioInterval(*(end / self.tokens_ratio for end in ends))
 
     @property
     def reason(self) -> str:

@@ -203,9 +203,12 @@ class Result(PlainData, Rows):
     @cached_property
     def interval(self) -> Interval:
         """Where the measured time lies, from how far off predictions of its kind were."""
-        kind = run_kind(self.scenario, self.profile)
         least_s = least_seconds(self.plan, self.profile)
-        return interval_of(kind, self.shape, self.iteration_time_s, least_s, self.anchors)
+        return interval_of(self.kind, self.shape, self.iteration_time_s, least_s, self.anchors)
+
+    @property
+    def kind(self) -> RunKind:
+        return run_kind(self.scenario, self.profile)
 
     @property
     def shape(self) -> RunShape:

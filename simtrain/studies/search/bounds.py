@@ -112,10 +112,7 @@ class Bounds:
         return _ROUNDING * iteration_s
 
     def _steps_s(
-        self,
-        plan: Plan,
-        ranks: Sequence[Sequence[int]],
-        seconds: Callable[[Pass], float],
+        self, plan: Plan, ranks: Sequence[Sequence[int]], seconds: Callable[[Pass], float]
     ) -> list[float]:
         """Return [ranks], the least time of the reduction of gradients and the optimizer step."""
         different = dict.fromkeys(plan.stage_parameters)

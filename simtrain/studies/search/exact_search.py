@@ -97,11 +97,7 @@ class Explorer:
     """
 
     def __init__(
-        self,
-        space: Space,
-        evaluator: Evaluator,
-        limit_bytes: int,
-        safe_bytes: int | None = None,
+        self, space: Space, evaluator: Evaluator, limit_bytes: int, safe_bytes: int | None = None
     ) -> None:
         self.space, self.evaluator, self.limit_bytes = space, evaluator, limit_bytes
         self.safe_bytes = limit_bytes if safe_bytes is None else safe_bytes

@@ -20,6 +20,7 @@ from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import FitVerdict, surely_fitting_bytes
+from simtrain.iteration.report.difference import Difference
 from simtrain.iteration.report.headline import iteration_line
 from simtrain.iteration.report.result import evidence_for
 from simtrain.scenario import REASONS, RULES, RecomputePolicy, Rule, Scenario, check_scenario
@@ -126,8 +127,10 @@ class Candidate(PlainData):
         """configuration recompute num_gpus=scenario.num_gpus
         iteration_time_s=run.iteration_time_s gpu_seconds=evaluation.gpu_seconds
         tokens_per_s=run.tokens_per_s mfu=run.mfu hfu=run.hfu peak_bytes=evaluation.peak_bytes
-        capacity_bytes=evaluation.capacity_bytes breakdown_s=run.breakdown fit=evaluation.fit"""
+        capacity_bytes=evaluation.capacity_bytes breakdown_s=run.breakdown fit=evaluation.fit
+        interval_s=anchored"""
     )
+    json_omits_none: ClassVar = frozenset({"interval_s"})
 
     scenario: Scenario
     evaluation: Evaluation
@@ -161,6 +164,11 @@ class Candidate(PlainData):
     @property
     def iteration_time_s(self) -> float:
         return self.run.iteration_time_s
+
+    @property
+    def anchored(self) -> Interval | None:
+        """Where the measured time lies, if one's own runs anchor it."""
+        return self.run.result.interval if self.run.result.anchors else None
 
     @property
     def peak_bytes(self) -> int:
@@ -248,7 +256,7 @@ class SearchResult(Answer):
         num_seen=outcome.num_seen num_fitting=outcome.num_fitting
         num_bounded=outcome.num_bounded num_simulated=outcome.num_simulated exact
         stopped=outcome.stopped lower_bound_iteration_time_s=outcome.bound gap best
-        interval_s=interval ranked faster
+        interval_s=interval ranked cannot_be_told_from_best=alike faster
         fastest_exact base_layout refined=refinement failures"""
     )
 
@@ -298,12 +306,12 @@ class SearchResult(Answer):
 
     @property
     def gap(self) -> float | None:
-        """Largest possible distance of the best from the optimum, as a share of the optimum.
+        """Largest possible distance of the fastest from the optimum, as a share of the optimum.
 
         None if some legal layouts have no bound yet.
         """
-        bound = self.outcome.bound
-        return None if bound is None else self.best.iteration_time_s / bound - 1
+        bound, fastest = self.outcome.bound, self.ranked[self.fastest_place]
+        return None if bound is None else fastest.iteration_time_s / bound - 1
 
     @property
     def made_on(self) -> str:
@@ -327,7 +335,9 @@ class SearchResult(Answer):
             return ["is the scenario's own layout"]
         change = 1 - time_s / base_s
         words = f"saves {change:.1%} of" if change >= 0 else f"takes {-change:.1%} more than"
-        return [f"{words} the scenario's own {format_seconds(base_s)}"]
+        ratio = Difference(self.base_layout.run.result, layout.run.result).ratio
+        sure = "" if ratio.can_be_told else ", from which it cannot be told apart"
+        return [f"{words} the scenario's own {format_seconds(base_s)}{sure}"]
 
     @property
     def num_illegal_by_rule(self) -> dict[str, int]:
@@ -336,6 +346,12 @@ class SearchResult(Answer):
     @property
     def best(self) -> Candidate:
         return self.ranked[0]
+
+    @property
+    def fastest_place(self) -> int:
+        """Place in `ranked` of the layout of which the proof is; own runs may rank others above."""
+        times_s = [layout.iteration_time_s for layout in self.ranked]
+        return times_s.index(min(times_s))
 
     @property
     def answer(self) -> Candidate:
@@ -348,10 +364,11 @@ class SearchResult(Answer):
         return self.best.peak_bytes <= self.safe_bytes
 
     @property
-    def num_alike(self) -> int:
-        """Number of first layouts that are as good as the best, as far as predictions can tell."""
-        most_s = (1 + self.interval.least_difference) * self.best.iteration_time_s
-        return sum(layout.iteration_time_s <= most_s for layout in self.ranked)
+    def alike(self) -> list[int]:
+        """Numbers of the layouts that cannot be told apart from number 1."""
+        best, *others = (layout.run.result for layout in self.ranked)
+        ratios = (Difference(best, other).ratio for other in others)
+        return [number for number, ratio in enumerate(ratios, 2) if not ratio.can_be_told]
 
 
 _SHARE_OF_LAYOUTS = 0.7
@@ -387,7 +404,7 @@ def search_layouts(request: SearchRequest) -> SearchResult:
     share = _SHARE_OF_LAYOUTS if request.refines else 1.0
     stop_layouts = stop_after(request.seconds and share * request.seconds, request.interrupted)
     refuse_program(request.base)
-    evaluator = request.evaluator or Evaluator()
+    evaluator = request.evaluator or Evaluator(anchors=request.anchors)
     profile = evaluator.profile_of(request.base)
     request.check_gpus(profile)
     limit_bytes = profile.gpu.memory_capacity.value
@@ -412,6 +429,8 @@ def search_layouts(request: SearchRequest) -> SearchResult:
         return Candidate(space.scenario(point), explorer.evaluation(point), point)
 
     best, base_layout = tuple(map(ranked, outcome.best)), None
+    if request.anchors:
+        best = tuple(sorted(best, key=lambda layout: layout.run.result.interval.expected_s))
     no_base = "does not fit" if base_point else f"is not legal on {counted(space.gpus, 'GPU')}"
     if request.base.recompute.is_open:
         no_base = "chooses its recompute"

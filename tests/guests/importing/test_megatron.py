@@ -20,15 +20,7 @@ from simtrain.guests.importing.megatron.arguments import (
 )
 from simtrain.scenario import load_scenario
 from tests.helpers.command_line import call
-from tests.helpers.imported import (
-    BASE,
-    EXPERTS,
-    GPT,
-    LLAMA,
-    import_megatron,
-    text_of,
-    written,
-)
+from tests.helpers.imported import BASE, EXPERTS, GPT, LLAMA, import_megatron, text_of, written
 
 # ------------------------------------------------------------------------------------------ tables
 

@@ -12,12 +12,7 @@ from simtrain.base.resources import list_scenarios
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.planned import run_iteration
 from simtrain.scenario import RULES, RecomputePolicy, Scenario, load_scenario
-from simtrain.schedules import (
-    NAMED,
-    Order,
-    Schedule,
-    StagePlacement,
-)
+from simtrain.schedules import NAMED, Order, Schedule, StagePlacement
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.search.exact_search import Explorer
 from simtrain.studies.search.legality import legal_points

@@ -14,14 +14,7 @@ from simtrain.errors import InputError
 from simtrain.iteration.memory.report import MemoryFit, surely_fitting_bytes
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator
-from simtrain.studies.search.exact_search import (
-    NUM_FASTER,
-    End,
-    Explorer,
-    Stop,
-    key_of,
-    search_all,
-)
+from simtrain.studies.search.exact_search import NUM_FASTER, End, Explorer, Stop, key_of, search_all
 from simtrain.studies.search.run import Candidate, SearchResult, search
 from simtrain.studies.search.space import Point
 from simtrain.studies.simulation import checked_profile
@@ -214,10 +207,7 @@ def test_if_nothing_fits_the_nearest_has_the_smallest_peak() -> None:
 
 FEW = holding(base(), ("recompute",), ("memory", "zero_stage"))
 
-ERRORS = [
-    InputError.of("E324", "this layout is refused"),
-    IndexError("index 7 is out of bounds"),
-]
+ERRORS = [InputError.of("E324", "this layout is refused"), IndexError("index 7 is out of bounds")]
 
 
 def is_wide(scenario: Scenario) -> bool:

@@ -176,9 +176,7 @@ def test_held_settings_are_not_refined() -> None:
 # ------------------------------------------------------------------------- files and the command
 
 
-def test_the_file_of_each_layout_has_the_same_iteration_time(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_the_file_of_each_layout_has_the_same_iteration_time(tmp_path: pathlib.Path) -> None:
     result = search(BASES["offloaded"], 4, top=4)
     paths = write_scenarios(result, tmp_path / "deep" / "folder")
     assert [path.name for path in paths] == [f"small_0{rank}.yaml" for rank in (1, 2, 3, 4)]

@@ -186,7 +186,7 @@ FLAGGED = {
                 "gradient_buckets": "megatron",
                 "parameter_gather": True,
                 "align_parameter_gather": True,
-            },
+            }
         ),
         4,
     ),

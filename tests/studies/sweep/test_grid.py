@@ -219,11 +219,7 @@ def refusal_of(text: str, overrides: tuple[str, ...] = ()) -> str:
         (("x: {a: {batch.mcro: 2}}",), ":5:11: E802", "did you mean batch.micro?"),
         (("x: {a: {batch: {}}}",), ":5:11: E803", "sets batch to nothing"),
         (("mfu: {a: {batch.micro: 2}}",), ":5:3: E808", "already have a column mfu"),
-        (
-            ("a: {x: {batch.micro: 2}}", "A: {x: {batch.global: 8}}"),
-            ":6:3: E804",
-            "are one column",
-        ),
+        (("a: {x: {batch.micro: 2}}", "A: {x: {batch.global: 8}}"), ":6:3: E804", "are one column"),
         (('cluster: ["\\udc00"]',), ":5:16: E106", "invalid Unicode"),
         (("base: [5]",), ":5:10: E805", "must be the name of a scenario"),
     ],

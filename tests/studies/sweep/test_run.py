@@ -18,15 +18,7 @@ from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.sweep.grid import Sweep
 from simtrain.studies.sweep.run import SerialExecutor, SweepFolder
 from tests.helpers.command_line import call, spawn
-from tests.helpers.sweep_files import (
-    NUM_PARTS,
-    PART_SIZE,
-    SMALL,
-    files_of,
-    rows_of,
-    run,
-    sweep_of,
-)
+from tests.helpers.sweep_files import NUM_PARTS, PART_SIZE, SMALL, files_of, rows_of, run, sweep_of
 
 
 def command(folder: pathlib.Path, *options: str) -> tuple[str, ...]:
