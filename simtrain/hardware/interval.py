@@ -184,8 +184,8 @@ class RatioInterval(PlainData):
 
 def ratio_interval(first: Interval, second: Interval, shared: float) -> RatioInterval:
     """Return where the ratio of a second time to a first lies; `shared` correlates their errors."""
-    one, other = (math.log(each.p95_s / each.expected_s) for each in (first, second))
-    width = math.sqrt(one**2 + other**2 - 2 * shared * one * other)
+    a, b = (math.log(each.p95_s / each.expected_s) for each in (first, second))
+    width = math.sqrt(a**2 + b**2 - 2 * shared * a * b)
     ratio = second.expected_s / first.expected_s
     return RatioInterval(ratio / math.exp(width), ratio, ratio * math.exp(width))
 
