@@ -181,11 +181,8 @@ class NamedTexts:
                 yield from (Text("  ").join(words), Padding(text, (0, 0, 0, 2)))
             return
         grid = RichTable.grid(padding=(0, 2, 0, 0))
-        for justify in self.justify:
-            grid.add_column(justify=justify, overflow="fold")
-        for number, name in enumerate(names):
-            grid.columns[number].no_wrap = True
-            grid.columns[number].width = name
+        for justify, width in zip(self.justify, [*names, None], strict=True):
+            grid.add_column(justify=justify, overflow="fold", width=width)
         for row in self.rows:
             grid.add_row(*row)
         yield grid

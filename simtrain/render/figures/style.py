@@ -157,8 +157,7 @@ def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
 def legend_of(figure: Figure, handles: list[Artist], columns: int) -> None:
     """Put a legend of these handles below all axes, above the notes."""
     # matplotlib puts an "outside" legend at the figure's edge, where it would cover the notes.
-    engine = figure.get_layout_engine()
-    _, strip, _, height = engine.get()["rect"] if engine else (0, 0, 1, 1)
+    _, strip, _, height = figure.get_layout_engine().get()["rect"]  # type: ignore[union-attr]
     box = 0, strip, 1, height
     legend = figure.legend(handles=handles, loc="lower center", bbox_to_anchor=box, ncols=columns)
     _reserve_strip(figure, strip + legend.get_window_extent().height / figure.bbox.height)

@@ -64,7 +64,7 @@ class SweepResults:
             values = [abs(row[self.objective] or 0) for row in best if row["status"] == "ok"]
             keys = {*labelled.get(name, ())} if isinstance(labelled.get(name), dict) else set()
             has_labels = bool(keys - {"range", "powers_of_two"})
-            return not has_labels, min(values, default=0) / (max(values, default=0) or 1)
+            return not has_labels, min(values) / (max(values) or 1)
 
         return sorted(varying, key=rank)
 
