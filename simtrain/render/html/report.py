@@ -117,7 +117,10 @@ def report(
     file = as_path(out)
     check_html_file(file)
     check_writable(file, "the report")
-    compared = subjects[0].arguments if len(subjects) == 1 else ""
+    arguments = [subject.arguments for subject in subjects]
+    # A command changes all of its scenarios alike.
+    is_command = len(subjects) == 1 or arguments == [shlex.quote(each.name) for each in subjects]
+    compared = " ".join(arguments) if is_command else ""
     write_document(subjects_document(subjects, compared, on_progress), file)
     return file
 
@@ -131,7 +134,7 @@ def subjects_document(
 
     Args:
         subjects: scenarios or results.
-        compared: what follows `simtrain compare` to compare them; by default their names.
+        compared: what follows `simtrain compare` to compare them; "" if no command does.
         on_progress: as for `report`.
     """
     columns, runs = [], []
@@ -168,14 +171,14 @@ def _subjects(scenarios: Scenario | Result | Iterable[Scenario | Result]) -> lis
 
 
 def report_document(
-    runs: Sequence[ReportedRun], comparison: Comparison, compared: str = ""
+    runs: Sequence[ReportedRun], comparison: Comparison, compared: str
 ) -> HtmlDocument:
     """Build the report on one or several iterations.
 
     Args:
         runs: the iterations.
         comparison: the iterations side by side, and with better hardware.
-        compared: what follows `simtrain compare` to compute it again; by default the names.
+        compared: as for `subjects_document`.
     """
     names = [run.name for run in runs]
     titles = [run.result.scenario.name or run.name for run in runs]
@@ -183,7 +186,7 @@ def report_document(
         titles = names
     lead = "One training iteration" if len(runs) == 1 else "Training iterations"
     words = f"{lead}, simulated by simtrain. Select a number to see its exact value and source."
-    sections = [*_sections(runs, comparison, compared or " ".join(names))]
+    sections = [*_sections(runs, comparison, compared)]
     answers = [result_headline(run.result, run.drawn) for run in runs]
     if comparison.differences:
         answers = [Headline(comparison.headline)]
@@ -208,7 +211,8 @@ def _sections(
         return joined(*(joined(element("h3", breakable(run.name)), build(run)) for run in runs))
 
     title = "Comparison" if len(runs) > 1 else "What the time depends on"
-    body = view_html(compare_view(comparison), f"simtrain compare {compared} --allow-oom")
+    command = f"simtrain compare {compared} --allow-oom" if compared else ""
+    body = view_html(compare_view(comparison), command)
     middle = [
         HtmlSection("breakdown", "Where the time goes", of_each(_breakdown)),
         HtmlSection("comparison", title, body),
