@@ -34,6 +34,8 @@ def artists_of(figure: Figure) -> Iterator[str]:
     for shown in (*figure.texts, *(each for box in figure.legends for each in box.get_texts())):
         place = *shown.get_position(), shown.get_fontsize()
         yield f"  {shown.get_text()!r} {_plain(place)}"
+    for box in (*figure.legends, *filter(None, (axes.get_legend() for axes in figure.axes))):
+        yield f"  legend of {box._ncols} columns with frame {_plain(box.get_frame().get_alpha())}"
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             ticks = [label.get_text() for label in axis.get_ticklabels()]

@@ -1,7 +1,9 @@
 """Text of figures: no two texts overlap, and no label of an axis repeats."""
 
 import itertools
+import pathlib
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.axis import Tick
@@ -83,3 +85,51 @@ def test_ticks_of_a_logarithmic_axis_have_distinct_labels(low: float, ratio: flo
     ticks = axes.xaxis._update_ticks()  # type: ignore[attr-defined]
     assert len([tick for tick in ticks if tick.label1.get_text()]) >= 2
     assert repeated_labels(figure) == []
+    assert axes.get_xlim() == pytest.approx((low / 1.15, low * ratio * 1.15))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "num_notes", "columns"),
+    [((5.0, 3.0), 0, 1), ((7.5, 4.2), 1, 2), ((9.0, 3.5), 3, 3), ((12.0, 8.0), 4, 4)],
+)
+def test_axes_legend_notes_and_footer_stand_above_one_another(
+    sizes: tuple[float, float], num_notes: int, columns: int, tmp_path: pathlib.Path
+) -> None:
+    heights = {f"part {number}": [1.0, 2.0] for number in range(4)}
+    words = "profile a100_sxm4_80gb (SHA-256 4f1b0c9d) · with recompute.strategy=full " * 9
+    with style.styled():
+        notes = "\n".join(f"note {number}" for number in range(num_notes))
+        figure = style.new_figure(*sizes, notes=notes)
+        axes = figure.subplots()
+        style.draw_stage_bars(axes, heights, [(style.SKY, "")] * 4)
+        axes.set_title("title")
+        style.legend_below(figure, axes, columns)
+        style.write_picture(figure, tmp_path / "x.svg", words)
+        check(figure, "title")
+        (legend,) = figure.legends
+        *boxes, footer = [text.get_window_extent() for text in figure.texts]
+        entries = [text.get_window_extent() for text in legend.get_texts()]
+        stack = [footer, *boxes, Bbox.union(entries), axes.get_tightbbox()]
+    for below, above in itertools.pairwise(stack):
+        assert below.y1 <= above.y0 + SLACK_PIXELS
+    assert stack[-1].y1 > 0.96 * figure.bbox.y1, "the axes take the rest"
+    inch = figure.dpi
+    assert footer.y1 <= 0.2 * inch and figure.bbox.height == pytest.approx(
+        inch * (sizes[1] + 0.2 + 0.14 * num_notes)
+    )
+    assert all(box.y0 == pytest.approx(0.2 * inch, abs=0.03 * inch) for box in boxes)
+    assert {round(box.x0 / inch, 1) for box in (footer, *boxes)} == {0.1}
+    assert len({round(box.x0) for box in entries}) == columns and footer.x1 > 0.8 * figure.bbox.x1
+
+
+def test_a_footer_is_whole_if_it_fits_and_else_cut_to_the_same_length(
+    tmp_path: pathlib.Path,
+) -> None:
+    shown = []
+    for length in range(150, 165):
+        figure = style.new_figure()
+        style.write_picture(figure, tmp_path / "x.svg", "x" * length)
+        shown.append(figure.texts[0].get_text())
+    whole = [text for text in shown if "…" not in text]
+    assert {len(text) for text in shown if "…" in text} == {len(whole[-1])}
+    assert {text.rstrip("…") for text in shown[len(whole) :]} == {whole[-1][1:]}

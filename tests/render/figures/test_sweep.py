@@ -5,6 +5,7 @@ import json
 import pathlib
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,6 +98,61 @@ def test_pictures_and_their_data_stay(folder: pathlib.Path, snapshot: SnapshotAs
     files = [pathlib.Path(file) for file in data.pop("pictures")]
     assert all(file.stat().st_size for file in files) and len(files) == 6
     assert (data["fronts"], data["scaling"]) == snapshot
+
+
+def test_panels_and_cells_of_a_heat_map_by_hand(tmp_path: pathlib.Path) -> None:
+    """Three models in two columns; a cell shows its best share, or why nothing ran."""
+    rows = []
+    for base, (x, y) in itertools.product("abc", itertools.product((None, 4), range(13))):
+        results = ran(100.0, 2 if x else 4 + y) if y < 11 else nothing("does_not_fit")
+        results = nothing("illegal", "E301") if y == 12 else results
+        rows += [row(len(rows), {"base": base, "x": x, "y": y}, **results)]
+        rows += [row(len(rows), {"base": base, "x": x, "y": y}, **nothing("illegal", "E305"))]
+    folder = write_results(tmp_path / "out", rows, objective="tokens_per_s")
+    pictures = pictures_of(folder, value="peak_bytes", x="x", y="y")
+    figure = pictures.figures()["heat_map"]
+    assert pictures.figures().keys() == {"heat_map", "pareto"}  # all have as many GPUs
+    assert figure.get_size_inches().tolist() == pytest.approx([9, 2 * (0.3 * 13 + 1.2) + 0.2])
+    assert [axes.get_visible() for axes in figure.axes] == [True, True, True, False]
+    assert figure.get_suptitle().endswith("best peak_bytes, lower is better")
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["null", "4"]
+    shares = axes.images[0].get_array().filled(-1)
+    expected = [[2 / (4 + y), 1] if y < 11 else [-1, -1] for y in range(13)]
+    assert axes.images[0].get_clim()[1] == 1
+    assert shares.astype(float).ravel() == pytest.approx(np.ravel(expected))
+    words = [(text.get_text(), text.get_weight()) for text in axes.texts]
+    no = [("too big", "normal"), ("E301", "normal")]
+    one = [(str(4 + y), "normal") for y in range(11)]
+    assert words == [*one, *no, *[("2", "bold")] * 11, *no]
+    assert [text.get_position() for text in axes.texts[:2]] == [(0, 0), (0, 1)]
+
+
+@pytest.mark.parametrize(("length", "is_turned"), [(5, False), (20, False), (21, True)])
+def test_axes_that_vary_have_a_heat_map_with_long_labels_up_or_turned(
+    length: int, is_turned: bool, tmp_path: pathlib.Path
+) -> None:
+    def results(name: str, **axes: list[Any]) -> pathlib.Path:
+        points = [
+            dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())
+        ]
+        rows = [row(n, each, **ran(100.0 + n % 2 + 9 * n, 9)) for n, each in enumerate(points)]
+        return write_results(tmp_path / name, rows)
+
+    labels = ["a" * length, "b" * length]
+    pictures = pictures_of(results("one", way=labels, same=[1]))
+    assert (pictures.x, pictures.y, [*pictures.figures()]) == ("", "", ["pareto"])
+    for name, axes in (
+        ("two", {"way": labels, "n": [1, 2]}),
+        ("more", {"n": [1, 2], "way": labels}),
+    ):
+        pictures = pictures_of(results(name, **axes))
+        assert (pictures.x, pictures.y) == ("n", "way")
+    turned = pictures_of(results("turned", way=labels, n=[2, 1]), x="way")
+    axes = turned.figures()["heat_map"].axes[0]
+    assert {label.get_rotation() for label in axes.get_xticklabels()} == {90.0 * is_turned}
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "2"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == labels
 
 
 @pytest.mark.parametrize("option", ["--axes", "--value"])
