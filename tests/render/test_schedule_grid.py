@@ -1,11 +1,16 @@
 """The grid of a schedule that `simtrain run --show schedule` prints on a terminal."""
 
-import pytest
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console
 
 from simtrain.render.terminal import terminal_page
-from simtrain.schedules import Schedule, interleaved, one_f_one_b
+from simtrain.render.terminal_pictures import ScheduleGrid
+from simtrain.schedules import Schedule, actions_of, one_f_one_b, time_slots
 from simtrain.views.schedules import schedule_view
+from tests.helpers.schedule_strategies import schedules
 
 WHOLE = """\
 Schedule 1f1b, microbatches: 3
@@ -35,14 +40,32 @@ def test_the_grid_has_stages_down_and_slots_across() -> None:
     assert "".join(f"{line.rstrip()}\n" for line in text.splitlines()) == WHOLE
 
 
-@pytest.mark.parametrize("width", [80, 200])
-def test_a_schedule_that_is_too_wide_is_cut_with_a_note(width: int) -> None:
-    """On 12 stages with 11 chunks each, names of passes have up to 6 letters."""
-    lines = shown(page_of(interleaved(12, 11, 24)), width, color_system=None).splitlines()
-    assert max(map(len, lines)) <= width
-    header = next(line.split() for line in lines if line.startswith("stage"))
-    cut = next(line for line in lines if line.startswith("The first"))
-    assert f"The first {len(header) - 1} of 550 time" in cut
+@settings(max_examples=30)
+@given(schedules(), st.integers(16, 200))
+def test_as_many_slots_as_fit_have_each_pass_in_its_column(schedule: Schedule, width: int) -> None:
+    header, *lines = shown(ScheduleGrid(schedule), width, color_system=None).splitlines()
+    ends = [found.end() for found in re.finditer(r"\d+", header)]
+    names = [{} for _ in range(schedule.num_stages)]
+    for place, slot in enumerate(time_slots(schedule).tolist()):
+        cell = actions_of(schedule.cell_at(place))
+        names[schedule.rank[place]][slot] = "&".join(map(str, cell))
+
+    for line, of_stage in zip(lines, names, strict=False):
+        cells = [line[start:end].strip() for start, end in zip([5, *ends], ends, strict=False)]
+        assert cells == [of_stage.get(slot, "") for slot in range(len(ends))]
+
+    # Columns are as wide as the widest name, and a space.
+    num_slots = 1 + max(map(max, names))
+    widest = [
+        1 + max(len(name) for each in names for slot, name in each.items() if slot < count)
+        for count in range(1, num_slots + 1)
+    ]
+    widest = [max(each, 1 + len(str(slot))) for slot, each in enumerate(widest)]
+    fits = [5 + count * each <= width for count, each in enumerate(widest, 1)]
+    assert len(ends) == max(1, sum(fits)) and ends[0] == min(5 + widest[len(ends) - 1], width)
+    note = f"The first {len(ends)} of {num_slots} time slots. --format csv prints every pass."
+    words = " ".join(" ".join(lines[schedule.num_stages :]).split())
+    assert words == note * (len(ends) < num_slots)
 
 
 def test_passes_have_the_colours_of_the_figures_in_a_terminal() -> None:

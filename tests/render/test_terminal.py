@@ -1,5 +1,6 @@
 """Pages at the widths of terminals: nothing is cut, numbers keep their units, bars are in scale."""
 
+import itertools
 import pathlib
 import re
 import shlex
@@ -13,9 +14,7 @@ from rich.console import Console
 
 from simtrain.render import terminal
 from simtrain.render.terminal import terminal_page
-from simtrain.studies.sweep.run import SweepRows
 from simtrain.views.kinds import BAR, NUMBER, SECONDS, TEXT
-from simtrain.views.sweep import rows_view
 from simtrain.views.view import Column, Row, Table, View
 from tests.helpers.command_line import call
 from tests.helpers.sweep_files import SMALL
@@ -131,12 +130,47 @@ def test_no_column_and_no_cell_is_lost_at_any_width(
 
 @pytest.mark.parametrize("width", [40, 60, 100])
 def test_bars_are_in_scale_also_in_narrow_columns(width: int) -> None:
-    shares = (0.25, 0.5, 1.0)
-    rows = [Row((f"part {share:10}", share)) for share in shares]
+    """A share above 1 fills its column, and a missing one is empty."""
+    shares = (0.25, 0.5, 1.0, 1.5, None)
+    rows = [Row((f"part {share!s:10}", share)) for share in shares]
     table = Table("parts", "", (Column("part", "part", TEXT), Column("", "", BAR)), rows)
-    lengths = [line.count("█") for line in drawn(View([table]), width).split("\n")]
-    quarter, half, whole = filter(None, lengths)
+    lines = [line for line in drawn(View([table]), width).split("\n") if "part " in line]
+    quarter, half, whole, more, none = (line.count("█") for line in lines[-5:])
     assert abs(4 * quarter - whole) <= 3 and abs(2 * half - whole) <= 1
+    assert more == whole == min(30, width - 22) and none == 0
+    assert max(map(len, lines)) <= width
+
+
+cells = st.lists(st.integers(1, 12).map("x".__mul__), min_size=1, max_size=8).map(" ".join)
+
+
+@settings(max_examples=60)
+@given(st.lists(cells, min_size=1, max_size=6), st.integers(20, 120))
+def test_a_table_gives_its_room_first_to_the_columns_that_need_least(
+    texts: list[str], width: int
+) -> None:
+    """No room is left while a text is broken, and the widest columns give way first."""
+    columns = [Column(f"{place}", f"{place}", TEXT) for place in range(len(texts))]
+    frame = 3 * len(texts) + 1
+    least, whole = [max(map(len, text.split())) for text in texts], [*map(len, texts)]
+    text = drawn(View([Table("any", "", columns, [Row(texts)])]), width)
+    headings = [line.split() for line in text.splitlines() if line.startswith("┃")]
+    if frame + sum(least) > width:  # the other columns follow below, beside the first one
+        groups = [[int(name) for name in line if name.isdigit()] for line in headings]
+        assert all(group[0] == 0 for group in groups)
+        assert [place for group in groups for place in group[1:]] == [*range(1, len(texts))]
+        for group, after in itertools.pairwise(groups):
+            needed = [sum(least[place] + 3 for place in each) + 1 for each in (group, after[:2])]
+            assert needed[0] <= width or len(group) == 2
+            assert needed[0] + least[after[1]] + 3 > width
+        return
+    (border,) = (line for line in text.splitlines() if line.startswith("┏"))
+    widths = [len(part) - 2 for part in border.strip("┏┓").split("┳")]
+    assert sum(widths) + frame == min(width, sum(whole) + frame)
+    assert all(low <= each <= most for low, each, most in zip(least, widths, whole, strict=True))
+    broken = [each for each, most in zip(widths, whole, strict=True) if each < most]
+    given_room = [each for each, low in zip(widths, least, strict=True) if each > low]
+    assert not broken or max(given_room, default=0) <= min(broken) + 1
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
@@ -159,15 +193,3 @@ def test_columns_are_omitted_by_priority() -> None:
     view = View([Table("times", "", columns, rows, optional=("b_s", "c_s"))])
     shown = [[name for name in "abc" if name in drawn(view, width)] for width in (60, 35, 25)]
     assert shown == [["a", "b", "c"], ["a", "c"], ["a"]]
-
-
-def test_columns_of_an_answer_beyond_the_terminal_follow_below() -> None:
-    names = tuple(f"a_long_name_{number:02}" for number in range(12))
-    view = rows_view(SweepRows(names, (tuple(range(12)), tuple(range(100, 112)))))
-    check(text := drawn(view, 80), 80)
-    assert [word for word in text.split() if "─" not in word] == [
-        word
-        for first in (0, 5, 10)
-        for row in (names, range(12), range(100, 112))
-        for word in map(str, row[first : first + 5])
-    ]

@@ -14,6 +14,9 @@ from simtrain.render.html.document import (
     write_document,
 )
 from simtrain.render.html.elements import Html, element, joined, number
+from simtrain.render.html.view import view_html
+from simtrain.views.kinds import BAR, SIGNED_SHARE, TEXT
+from simtrain.views.view import Column, Row, Table, View
 from tests.render.html.pages import parsed
 
 EVIL = "</script><img src=x onerror=alert(1)>&\"'"
@@ -43,6 +46,25 @@ def test_a_number_has_its_exact_value_and_text_has_none() -> None:
     (only,) = parsed(number(0.1 + 0.2, "300 ms")).of("data")
     assert only == ({"value": "0.30000000000000004"}, "300 ms")
     assert number("2 < 3", "2 < 3") == "2 &lt; 3" and number(True, "true") == "true"
+
+
+def test_bars_of_a_table_are_in_scale_and_long_words_can_be_broken() -> None:
+    """A share fills at most its cell; a change fills at most one half of it, to either side."""
+    shares = (0.25, 1.0, 1.5, None)
+    changes = (-0.25, 0.25, -0.75, 0.0)
+    names = ("a_" * 10, "a_" * 10 + "a", "short", "")
+    columns = Column("", "", TEXT), Column("", "", BAR), Column("", "", SIGNED_SHARE)
+    rows = [Row(cells) for cells in zip(names, shares, changes, strict=True)]
+    page = parsed(view_html(View([Table("any", "", columns, rows)])))
+    bars = [about for about, _ in page.of("div") if about.get("class") == "share"]
+    assert [about["style"] for about in bars] == [f"width:{n}.000%" for n in (25, 100, 100)]
+    bars = [(about["class"], about["style"]) for about, _ in page.of("span") if "style" in about]
+    assert bars == [
+        ("less", "width:25.000%"), ("more", "width:25.000%"), ("less", "width:50.000%"),
+    ]  # fmt: skip
+    assert len(page.of("wbr")) == 10
+    assert [text for _, text in page.of("th")] == [*names]
+    assert not page.of("thead")
 
 
 def test_every_style_and_script_is_part_of_the_file_and_loads_nothing() -> None:

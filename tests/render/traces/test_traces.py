@@ -199,6 +199,40 @@ def test_a_folder_has_a_file_for_each_rank(tmp_path: pathlib.Path) -> None:
         assert re.search(r'"rank":\s+(\d+)', lines.read())[1] == "8"  # type: ignore[index]
 
 
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_kernel_and_its_launch_share_a_number_of_their_own(
+    name: str, tmp_path: pathlib.Path
+) -> None:
+    """Processes and threads are sorted, counters change, and one step is the iteration."""
+    result, numbers = RESULTS[name], defaultdict(list)
+    write_trace(result, tmp_path / "t.json", microbatches=[0, 1])
+    events, path = read_json(tmp_path / "t.json")["traceEvents"], result.scenario.num_gpus
+    named = [one for one in events if one["ph"] == "M" and one["name"].endswith("index")]
+    for one in named:
+        place = one.get("tid", one["pid"])
+        assert one["args"]["sort_index"] == (-1 if one["pid"] == path else place)
+    ranks = [one["pid"] for one in named if "tid" not in one and one["pid"] != path]
+    steps = [one for one in events if one["name"] == "ProfilerStep#0"]
+    whole_us = pytest.approx(1e6 * result.iteration_time_s, abs=1e-3)
+    assert [(one["pid"], one["ts"], one["dur"]) for one in steps] == [
+        (rank, 0, whole_us) for rank in ranks
+    ]
+    for one in events:
+        if one["ph"] == "X" and one["pid"] != path and one not in steps:
+            numbers[one["pid"], one["args"]["correlation"]].append(one)
+    for (rank, number), shown in numbers.items():
+        on_gpu = [one for one in shown if "stream" in one["args"]]
+        has_launch = number >= result.timeline.program.num_tasks
+        launches = [one for one in shown if one["cat"] == "cuda_runtime"]
+        assert (len(launches), len(on_gpu), len(shown)) == (1, 1, 2) or not has_launch
+        for one in on_gpu:
+            assert one["args"]["stream"] == one["tid"] and one["args"]["device"] == rank % 8
+    for rank in ranks:
+        counted = [one for one in events if one["ph"] == "C" and one["pid"] == rank]
+        for first, second in itertools.pairwise(counted):
+            assert first["ts"] < second["ts"] and first["args"] != second["args"]
+
+
 @pytest.mark.parametrize("name", ["t.csv", "T.CSV"])
 def test_csv_contains_the_schedule(name: str, tmp_path: pathlib.Path) -> None:
     result = RESULTS["pipeline"]
