@@ -105,20 +105,20 @@ class StepOptions:
     unscales: bool
     reduces_during_backward: bool
     gathers_during_forward: bool
-    state_bytes: tuple[int, int, int] = (4, 4, 4)
-    fp8_recipe: str = ""
-    keeps_fp8: bool = False
-    fp8_copies: int = 2
-    replicate_group: Group | None = None
-    keeps_gradients: bool = False
-    expert_data: Group | None = None
-    expert_replicate_group: Group | None = None
-    expert_model: Group | None = None
-    fused_adam: bool = True
-    fully_shards: bool = False
-    users: int | None = None
-    lists_tensors: bool = False
-    recorded: RecordedStep | None = None
+    state_bytes: tuple[int, int, int]
+    fp8_recipe: str
+    keeps_fp8: bool
+    fp8_copies: int
+    replicate_group: Group | None
+    keeps_gradients: bool
+    expert_data: Group | None
+    expert_replicate_group: Group | None
+    expert_model: Group | None
+    fused_adam: bool
+    fully_shards: bool
+    users: int | None
+    lists_tensors: bool
+    recorded: RecordedStep | None
 
     @classmethod
     def of(

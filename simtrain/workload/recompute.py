@@ -56,9 +56,9 @@ class RecomputeUnit:
 
     first: int
     num_layers: int
-    recomputes: bool = False
-    regions: frozenset[str] = frozenset()
-    saved_ops: tuple[str, ...] | None = None
+    recomputes: bool
+    regions: frozenset[str]
+    saved_ops: tuple[str, ...] | None
 
     def block_recompute(self, layer: int) -> BlockRecompute:
         if self.recomputes:

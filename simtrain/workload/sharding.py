@@ -99,14 +99,14 @@ class Sharding:
 
     groups: ShardGroups
     shards_parameters: bool
-    expert_groups: ShardGroups | None = None
-    prefetch: int = 1
-    unsharded_until_backward: bool = False
-    reduces: bool = True
-    accumulates: bool = True
-    is_only_microbatch: bool = False
-    fully_shards: bool = False
-    lists_tensors: bool = False
+    expert_groups: ShardGroups | None
+    prefetch: int
+    unsharded_until_backward: bool
+    reduces: bool
+    accumulates: bool
+    is_only_microbatch: bool
+    fully_shards: bool
+    lists_tensors: bool
 
 
 def shard_ranks(scenario: Scenario, mesh: Mesh) -> int:

@@ -13,6 +13,7 @@ from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.passes import record_pass
 from simtrain.workload.work import ScanKernel
+from tests.helpers.lifetimes import by_hand, bytes_of
 from tests.helpers.toys import (
     kept_bytes,
     layer_parameters,
@@ -123,27 +124,67 @@ def test_saved_tensors(scenario: Scenario) -> None:
     saved += 2 * one.tokens * one.d + 4 * one.tokens * one.g  # of the group norm
     saved += 2 * one.tokens * one.d  # of the output projection
     assert kept_bytes(record_pass(pass_with(scenario, layer(scenario), "F"))) == saved
-    held = {op.name: op.holds_bytes for op in passes(scenario)[1]}["causal convolution gradient"]
-    assert held == 2 * one.tokens * (2 * one.width + one.conv)  # input, gradients of both ends
+
+
+FORWARD = """
+causal convolution: c > c + p - p
+chunk cumsum: s > t t
+chunk state: b x t t > S
+state passing: S > N - S
+chunk scores: b b > q
+chunk scan: q x x t t b N > x x
+"""
+BACKWARD = """
+causal convolution again: c > c
+step copy: s > s + c
+chunk cumsum: s > t t
+chunk scores: b b > q
+chunk state: b x t t > S
+state passing: S > S - S
+gate gradient: x x x x > x x - x
+state gradient: b t x > S
+state passing gradient: S S > N N - S S
+chunk scan gradient: x x q t t b N > (x) t
+B gradient: x N t t b > B t
+C gradient: x N t b > B t
+scores gradient: x x t t > q
+B gradient sum: b q B > (b)
+C gradient sum: b q B > (b)
+decay flip: t > t - t
+decay cumsum: t > t - t
+decay flip back: t > t - t
+decay gradient: x x t t q > t - t
+decay gradient sum: t t > t + t - t t
+decay gradient total: t t > t + t - t t
+chunk cumsum gradient: t t s > (s)
+"""
+"""The kernels of the scan. Arrays: convolution's channels c, time steps s and in fp32 t, x, B or C
+b and in fp32 B, states S and in 16 bits N, scores q, and the projected input p.
+
+Forward: both p and the outputs are saved. Backward: gradients of the output (x) and of p exist
+before; those of the convolution's output have an array of their own.
+"""
 
 
 @settings(max_examples=12)
 @given(mamba())
-def test_bytes_of_the_forward_scan(scenario: Scenario) -> None:
+def test_bytes_of_the_scan(scenario: Scenario) -> None:
     one = Sizes(scenario)
-    forward, _ = passes(scenario)
-    moved = {op.name: op.work for op in forward if isinstance(op.work, ScanKernel)}
-    x, b = 2 * one.tokens * one.d, 2 * one.tokens * one.g * one.n
-    steps = 4 * one.filled * one.heads
-    states = 4 * one.filled // one.q * one.d * one.n
-    scores = 4 * one.filled * one.q * one.g
-    assert {name: work.moved_bytes for name, work in moved.items()} == {
-        "chunk cumsum": 2 * one.tokens * one.heads + 2 * steps,
-        "chunk state": b + x + 2 * steps + states,
-        "state passing": states + states // 2,
-        "chunk scores": 2 * b + scores,
-        "chunk scan": scores + 2 * x + 2 * steps + b + states // 2 + 2 * x,
-    }
+    b, states = 2 * one.tokens * one.g * one.n, 4 * one.filled // one.q * one.d * one.n
+    sizes = {"c": 2 * one.tokens * one.conv, "p": 2 * one.tokens * one.width}
+    sizes |= {"x": 2 * one.tokens * one.d, "s": 2 * one.tokens * one.heads}
+    sizes |= {"t": 4 * one.filled * one.heads, "q": 4 * one.filled * one.q * one.g}
+    sizes |= {"b": b, "B": 2 * b, "S": states, "N": states // 2}
+    forward, backward = [*map(bytes_of, passes(scenario))]
+    for found, table, before in ((forward, FORWARD, ""), (backward, BACKWARD, "x p")):
+        kernels = by_hand(table, sizes, before)
+        names = [name for name, *_ in kernels]
+        assert [row for row in found if row[0] in names] == kernels
+    last = (2 * sizes["c"], sizes["c"], 2 * sizes["p"] + sizes["c"])  # input, and both gradients
+    assert ("causal convolution gradient", *last) in backward
+    of_heads = [row for row in (*forward, *backward) if "decay rate" in row[0] or "bias" in row[0]]
+    assert len(of_heads) == 6
+    assert {row[1:] for row in of_heads} == {(4 * one.heads, 4 * one.heads, 0)}
 
 
 def test_the_profile_counts_the_bytes_of_the_scan_without_a_gate() -> None:

@@ -95,7 +95,7 @@ def rms_norm_kernels(tape: Tape, x: Tensor, name: str) -> tuple[Ops, Ops]:
         _gradient(f"{name} weight sum", size, weight, wait_bytes=size),
         _gradient(f"{name} weight", size, size),
         _gradient(f"{name} to fp32", size, wide),
-        _gradient(f"{name} scale", wide + row, wide, reads=(root,), wait_bytes=wide),
+        _gradient(f"{name} scale", wide + row, wide, reads=(root,)),
         _gradient(f"{name} root product", 2 * wide, wide, reads=(copy,), wait_bytes=wide),
         _gradient(f"{name} root sum", wide, row, wait_bytes=wide),
         _gradient(f"{name} root cube", row, row, reads=(root,), wait_bytes=wide),
@@ -113,14 +113,12 @@ def rms_norm_kernels(tape: Tape, x: Tensor, name: str) -> tuple[Ops, Ops]:
 
 def rotation_kernels(name: str, size: int) -> tuple[Ops, Ops]:
     """Return the kernels of x cos + rotate_half(x) sin, of `size` bytes; tables are not counted."""
-    negate, join = ("negate half", size // 2, size // 2, 0), ("join halves", size, size, 0)
-    sine, cosine = ("sine", size, size, 0), ("cosine", size, size, size)
-    add = ("sum", 2 * size, size, 0)
+    negate, join = ("negate half", size // 2, size // 2), ("join halves", size, size)
+    sine, cosine, add = ("sine", size, size), ("cosine", size, size), ("sum", 2 * size, size)
 
-    def kernels(steps: Sequence[tuple[str, int, int, int]], phase: Phase) -> Ops:
+    def kernels(steps: Sequence[tuple[str, int, int]], phase: Phase) -> Ops:
         return tuple(
-            elementwise(f"{name} {step}", read, write, phase, holds_bytes=read + write + waiting)
-            for step, read, write, waiting in steps
+            elementwise(f"{name} {step}", read, write, phase) for step, read, write in steps
         )
 
     # Backward: both products, then the inverse of rotate_half.

@@ -84,8 +84,12 @@ class GroupedOps(LinearOps):
         product of cuBLAS for each) and pytorch/csrc/extensions/cast.cpp (`multi_tensor_quantize`:
         "Quantize kernels individually", but one kernel with delayed scaling).
         """
-        backward = *self.casts(y, Phase.INPUT_GRADIENT), self.input_gradient()
-        passes = (*self.casts(x), self.product()), (*backward, *self.weight_gradient())
+        product, back = self.product(), self.input_gradient()
+        if self.epilogue:
+            product = product.replace(saves=product.saves + self.epilogue.saves)
+            back = back.replace(reads=self.epilogue.reads)
+        backward = *self.casts(y, Phase.INPUT_GRADIENT), back
+        passes = (*self.casts(x), product), (*backward, *self.weight_gradient())
         launched = [tuple(map(self._launched, ops)) for ops in passes]
         return self.record(tape, x, y, (launched[0], launched[1]), weight)
 
@@ -101,14 +105,6 @@ class GroupedOps(LinearOps):
     ) -> Iterator[Op]:
         if phase is Phase.FORWARD or not (self.epilogue and self.epilogue.has_both_copies):
             yield from LinearOps.casts(self, operand, phase, gathered=gathered)
-
-    def product(self, row_chunks: int = 1, column_chunks: int = 1) -> Op:
-        op = LinearOps.product(self, row_chunks, column_chunks)
-        return op.replace(saves=op.saves + self.epilogue.saves) if self.epilogue else op
-
-    def input_gradient(self, row_chunks: int = 1) -> Op:
-        op = LinearOps.input_gradient(self, row_chunks)
-        return op.replace(reads=op.reads + self.epilogue.reads) if self.epilogue else op
 
     @property
     def weights(self) -> int:

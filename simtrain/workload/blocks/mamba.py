@@ -35,10 +35,10 @@ class MambaMixer:
     """Sizes of a mixer, of the whole layer before tensor parallelism; as `scenario.mamba.Mamba`."""
 
     heads: int
-    head_dim: int = 64
-    state_dim: int = 128
-    groups: int = 8
-    chunk_size: int = 128
+    head_dim: int
+    state_dim: int
+    groups: int
+    chunk_size: int
 
 
 def mamba_mixer(tape: Tape, x: Tensor, mixer: MambaMixer) -> Tensor:
@@ -278,10 +278,12 @@ def _forward(scan: _Scan, projected: Tensor, before_gate: Tensor) -> Iterator[Op
 def _chunk_kernels(scan: _Scan, phase: Phase, held_bytes: int) -> tuple[Op, Op, Op]:
     """Return the kernels that both passes run: decay, scores, and the state of each chunk.
 
-    `held_bytes` of other activations and gradients exist.
+    `held_bytes` of other activations and gradients exist. Forward, the scores follow the states;
+    backward, they precede them.
     """
     steps, present_bytes = 2 * scan.steps, held_bytes + 2 * scan.steps
-    size = scan.array(scan.heads)
+    size, is_forward = scan.array(scan.heads), phase is Phase.FORWARD
+    with_scores = present_bytes + scan.scores
     return (
         _kernel("chunk cumsum", size, steps, phase, present_bytes),
         _kernel(
@@ -289,7 +291,7 @@ def _chunk_kernels(scan: _Scan, phase: Phase, held_bytes: int) -> tuple[Op, Op, 
             2 * scan.b,
             scan.scores,
             phase,
-            present_bytes + scan.scores + scan.narrow_states,
+            with_scores + (scan.narrow_states if is_forward else 0),
             flops=scan.score_flops,
         ),
         _kernel(
@@ -297,7 +299,7 @@ def _chunk_kernels(scan: _Scan, phase: Phase, held_bytes: int) -> tuple[Op, Op, 
             scan.b + scan.x + steps,
             scan.states,
             phase,
-            present_bytes + scan.states,
+            (present_bytes if is_forward else with_scores) + scan.states,
             flops=scan.state_flops,
         ),
     )

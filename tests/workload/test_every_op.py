@@ -1,0 +1,91 @@
+"""Laws of every op of scenarios that together have every field and choice."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from simtrain.iteration.plan import Plan
+from simtrain.scenario import Scenario
+from simtrain.workload.ops import Op, Phase
+from simtrain.workload.passes import Pass, record_pass
+from simtrain.workload.work import Elementwise, Gemm
+from tests.helpers.merged_cases import merged_scenarios
+from tests.helpers.toys import plan_of
+
+SEEDS = 3
+FRACTIONS = ("element_bytes", "output_element_bytes", "speed")
+"""Fields of works that are factors: half a byte, or a half of a kernel's speed."""
+
+
+@pytest.fixture(scope="module", params=range(SEEDS))
+def plans(request: pytest.FixtureRequest) -> list[Plan]:
+    return [*map(settled, merged_scenarios(request.param))]
+
+
+def settled(scenario: Scenario) -> Plan:
+    is_open = scenario.recompute.strategy == "auto"
+    return plan_of(scenario.replace({"recompute": "none"}) if is_open else scenario)
+
+
+def passes_of(plan: Plan) -> Iterator[Pass]:
+    return (each for each, _ in plan.different_passes() if isinstance(each, Pass))
+
+
+def counts(op: Op) -> Iterator[tuple[str, int]]:
+    """Yield the numbers of an op and of its work."""
+    work = op.work
+    derived = {
+        name: getattr(work, name) for name in ("flops", "model_flops") if hasattr(work, name)
+    }
+    numbers = dataclasses.asdict(work) | derived | op._asdict()
+    for name, value in numbers.items():
+        if isinstance(value, int | float) and name not in FRACTIONS:
+            yield name, value
+
+
+def test_counts_are_whole_and_bytes_those_of_two_byte_numbers(plans: list[Plan]) -> None:
+    """A ratio, a difference or a byte too many would show: all sizes are even."""
+    for plan in plans:
+        in_passes = (op for each in passes_of(plan) for op in record_pass(each).ops)
+        in_steps = (op for step in plan.steps for ops in step.values() for op in ops)
+        for op in itertools.chain(in_passes, in_steps):
+            for name, value in counts(op):
+                assert isinstance(value, int) and value >= 0, (op.name, name)
+                assert value % 2 == 0 or not name.endswith("bytes"), (op.name, name, value)
+
+
+def test_parameters_are_whole_and_of_their_blocks(plans: list[Plan]) -> None:
+    for plan in plans:
+        for stage in plan.stage_parameters:
+            numbers = [getattr(stage, one.name) for one in dataclasses.fields(stage)[:-1]]
+            assert all(isinstance(number, int) and number >= 0 for number in numbers)
+            assert max(stage.root, stage.tied, stage.partial_sums, stage.in_fp8) <= stage.total
+            assert stage.root_experts <= stage.experts <= stage.total
+
+
+def test_phases_and_names_say_which_way_an_op_goes(plans: list[Plan]) -> None:
+    """What makes or moves gradients is of a backward pass, and so are its kernels' bandwidths."""
+    for each in itertools.chain(*map(passes_of, plans)):
+        for op in record_pass(each).ops:
+            is_gradient = op.phase in (Phase.INPUT_GRADIENT, Phase.WEIGHT_GRADIENT)
+            assert is_gradient or (op.phase is Phase.FORWARD) == (each.kind == "F")
+            if isinstance(op.work, Elementwise):
+                assert op.work.is_backward == is_gradient, op.name
+            if not is_gradient:
+                assert " gradient" not in op.name or op.name == "logits to gradient"
+
+
+def test_gradients_of_a_product_swap_its_sizes(plans: list[Plan]) -> None:
+    """Y[m, n] of X[m, k] has the gradients dX[m, k] of dY[m, n], and dA[n, k], a sum over m."""
+    for each in itertools.chain(*map(passes_of, plans)):
+        works = {op.name: op.work for op in record_pass(each).ops}
+        for name, whole in works.items():
+            back = works.get(f"{name.removesuffix(' weight gradient')} input gradient")
+            if name.endswith(" weight gradient") and isinstance(back, Gemm):
+                assert isinstance(whole, Gemm)
+                assert (whole.layout, back.layout) == ("NT", "NN")
+                assert (whole.m, whole.n) == (back.k, back.n)
+                assert whole.k % back.m == 0  # one of equal chunks, with userbuffers
+                assert whole.copies == back.copies
