@@ -475,7 +475,7 @@ def parameter_gather(
     if options.zero_stage not in (1, 2):
         return ()
     name, kind = "parameter all-gather", CollectiveKind.ALL_GATHER
-    of_experts = num_expert if num_fp8 else 0
+    of_experts = min(num_expert, num_fp8)
     return tuple(
         _collective(name, kind, options.gathered_bytes(number, fp8), group)
         for (number, group), fp8 in zip(

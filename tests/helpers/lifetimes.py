@@ -19,7 +19,7 @@ def by_hand(table: str, sizes: dict[str, int], before: str = "") -> list[Bytes]:
     """
     exist, rows = Counter(before.split()), []
 
-    for line in table.strip().splitlines():
+    for line in filter(None, table.splitlines()):
         name, _, moves = line.partition(":")
         moves, _, freed = moves.partition(" - ")
         moves, _, others = moves.partition(" + ")
@@ -33,10 +33,11 @@ def by_hand(table: str, sizes: dict[str, int], before: str = "") -> list[Bytes]:
 
 
 def bytes_of(ops: Iterable[Op]) -> list[Bytes]:
-    """Return the bytes of the memory-bound kernels among some ops."""
-    kernels = ((op, op.work) for op in ops)
-    return [
-        (op.name, work.read_bytes, work.write_bytes, op.holds_bytes)
-        for op, work in kernels
-        if isinstance(work, Elementwise)
-    ]
+    """Return the bytes of each op; those that products and collectives move count as none."""
+    rows = []
+
+    for op in ops:
+        kernel = op.work if isinstance(op.work, Elementwise) else Elementwise(0, 0)
+        rows.append((op.name, kernel.read_bytes, kernel.write_bytes, op.holds_bytes))
+
+    return rows

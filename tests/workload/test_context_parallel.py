@@ -17,6 +17,7 @@ from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Op
 from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective, FusedAttention
+from tests.helpers.lifetimes import by_hand, bytes_of
 from tests.helpers.toys import (
     SMALL_MODEL,
     chunk_with,
@@ -187,17 +188,96 @@ def test_a_rank_saves_its_shard(way: str, recompute: str) -> None:
     assert backward.remaining_bytes == 0
 
 
-def test_memory_of_a_ring() -> None:
-    """The forward pass holds the K and V of all 4 ranks, an output and a log-sum-exp per step, and
-    the merged ones. The backward pass has buffers to send and to receive a block of K and V and its
-    gradient.
-    """
-    ops = {op.name: op for op in both_ways(divided(4))}
-    query, block, rows = 2 * 512 * 4096, 2 * 2 * 512 * 1024, 4 * 32 * 512
-    own = query + block
-    merged = ops["output correction"]
-    assert merged.holds_bytes == own + 4 * block + 5 * (query + rows)
-    last = ops["fused attention gradient"]
-    workspace = 4 * 512 * 4096 + rows
-    held = 2 * query + 4 * block + query + block + workspace
-    assert last.holds_bytes == held + own + query + rows
+RING = """
+keys and values joined: k v > k v
+fused attention: > + o l k v
+log-sum-exp copy: l > l - l
+fused attention: > + o l
+log-sum-exp correction: l l > l - l
+output correction: o l l > o + l
+output correction: o o l l > (o)
+"""
+RING_GRADIENTS = """
+keys and values copied: k v > (k) (v)
+fused attention gradient: > + q k/2 v/2 w - w
+query gradient copy: q > (q)
+key gradient copy: k/2 > (k/2)
+value gradient copy: v/2 > (v/2) - q k/2 v/2
+fused attention gradient: > + q k v w q k v o l - w q k v o l
+query gradient sum: q q > (q)
+key gradient sum: k k > (k)
+value gradient sum: v v > (v)
+"""
+"""Of two ranks: a kernel for the block of the other one, of half the keys, and one for its own.
+
+Forward: own queries, keys and values exist before, and a block is received. Backward: the gradient
+of the output, queries, and buffers that send and receive a block with its gradient.
+"""
+GATHER = """
+keys gather: > + K V
+values gather: >
+keys in order: K > K - K
+values in order: V > V - V
+"""
+HALVES = """
+fused attention: > + o o l
+output copy: o/2 > (o/2)
+fused attention: >
+output copy: o/2 > (o/2)
+"""
+HALVES_GRADIENTS = """
+fused attention gradient: > + q/2 k v w/2 - w/2
+query gradient copy: q/2 > (q/2)
+key gradient sum: k k > (k)
+value gradient sum: v v > (v) - q/2 k v
+fused attention gradient: > + q/2 3k/2 3v/2 w/2 q k v o l - w/2 q k v o l
+query gradient copy: q/2 > (q/2)
+key gradient sum: 3k/2 3k/2 > (3k/2)
+value gradient sum: 3v/2 3v/2 > (3v/2) - q/2 3k/2 3v/2 K V
+key gradients in order: K > K - K
+value gradients in order: V > V - V
+key gradients scatter: >
+value gradients scatter: >
+"""
+ZEROS = "key and value gradients zero: > K V"
+"""The last rank of two: its halves of queries attend to the first 2/4 and 3/4 of the keys K."""
+HEADS = """
+query packed: q > (q)
+key packed: k > (k)
+query in order: q > q - q
+value packed: v > (v)
+key in order: k > k - k
+value in order: v > v - v
+"""
+TOKENS = """
+output packed: o > (o)
+output in order: o > o - o
+"""
+"""Ranks exchange tokens for heads, and back: input, packed and received tensors exist."""
+
+
+def backward_of(table: str) -> str:
+    return table.replace(" packed", " gradient packed").replace(" in order", " gradient in order")
+
+
+@pytest.mark.parametrize(
+    ("way", "tables"),
+    [
+        ("p2p", ((RING, "q k v"), (RING_GRADIENTS, "q o k v k v k v k v"))),
+        ("all_gather", ((GATHER + HALVES, "q k v"), (ZEROS + GATHER + HALVES_GRADIENTS, "q o"))),
+        ("a2a", ((HEADS, 3 * " q k v"), (backward_of(HEADS), 3 * " q k v"))),
+        ("a2a", ((TOKENS, "o o o"), (backward_of(TOKENS), "o o o"))),
+    ],
+)
+def test_bytes_of_every_kernel(way: str, tables: tuple[tuple[str, str], ...]) -> None:
+    """Two ranks have 1,024 tokens each, of 32 heads of queries and 8 of keys, of 128 channels."""
+    sizes = {"q": 2 * 1024 * 4096, "o": 2 * 1024 * 4096, "l": 4 * 1024 * 32}
+    sizes |= dict.fromkeys(("k", "v"), 2 * 1024 * 1024) | dict.fromkeys(("K", "V"), 2 * 2048 * 1024)
+    # The backward kernel sums gradients of queries in fp32, and has a number for each row.
+    sizes["w"] = 4 * 1024 * 4096 + 4 * 1024 * 32
+    sizes |= {f"{name}/2": size // 2 for name, size in sizes.items()}
+    sizes |= {"3k/2": 3 * sizes["k/2"], "3v/2": 3 * sizes["v/2"]}
+    for ops, (table, before) in zip(layer_ops(divided(2, way)), tables, strict=True):
+        kernels = by_hand(table, sizes, before)
+        names = {name for name, *_ in kernels}
+        assert [row for row in bytes_of(ops) if row[0] in names] == kernels

@@ -1,6 +1,8 @@
 """Embedding, head, batch, parameters and optimizer step, compared with closed formulas."""
 
+from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from simtrain.workload.ops import Op, total_flops
 from simtrain.workload.optimizer import StepOps, step_ops
 from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective, CollectiveKind, Elementwise
+from tests.helpers.lifetimes import by_hand, bytes_of
 from tests.helpers.toys import (
     chunk_with,
     kept_bytes,
@@ -121,25 +124,76 @@ def step_of(scenario: Scenario, parameters: Parameters) -> StepOps:
     return step_ops(plan_of(scenario).step_options, parameters)
 
 
+WIDE = """
+gradient norm: f >
+gradient clip: f > f
+Adam: f f f f > f f f
+"""
+STEP = WIDE + "master weights to model: f > m"
+ZERO = "\ngradient zero: > G"
+NARROW = """
+gradient norm: g >
+gradient clip: g > g
+Adam: g m m m m > m m m m
+"""
+MIXED: dict[str, Any] = {"compute": "bf16"}
+FP8 = {"compute": "fp8", "fp8_recipe": "delayed"}
+KEPT = FP8 | {"fp8_parameters": True}
+SIXTEEN = {
+    "gradients": "bf16",
+    "exp_avg": "bf16",
+    "exp_avg_sq": "bf16",
+    "main_parameters": "remainder",
+}
+
+
 @pytest.mark.parametrize(
-    ("precision", "per_parameter"),
+    ("precision", "kernels"),
     [
-        # 16-bit weights, fp32 gradients: Adam reads 4 and writes 3 fp32 numbers.
-        (("bf16", "fp32"), {"average": 8, "norm": 4, "update": 8 + 28 + 6 + 4}),
+        (MIXED, STEP + ZERO),
         # Losses are scaled: gradients are unscaled and checked in place.
-        (("fp16", "fp32"), {"average": 8, "norm": 4 + 8, "update": 8 + 28 + 6 + 4}),
-        # 16-bit gradients are first copied to fp32.
-        (("bf16", "bf16"), {"average": 4, "norm": 6 + 4, "update": 8 + 28 + 6 + 2}),
+        ({"compute": "fp16"}, "gradient unscale and check: f > f" + STEP + ZERO),
+        (MIXED | {"gradients": "bf16"}, "gradient to fp32: g > f" + STEP + ZERO),
+        ({"compute": "fp32"}, WIDE + ZERO),
+        # 16 bits of each master weight, and two moments; the others are the parameter's.
+        (SIXTEEN, NARROW + ZERO),
+        # Copies by rows and by columns, made once.
+        (FP8, STEP + ZERO + "\nweights to fp8: w w > w w"),
+        (
+            FP8 | {"fp8_recipe": "tensorwise"},
+            STEP + ZERO + "\nweights largest: w w >\nweights to fp8: w w > w w",
+        ),
+        # A shard is cast from 16 bits, and transposed once it is gathered.
+        (KEPT, STEP + "\nweights to fp8: v v > v" + ZERO + "\nweights transpose: w > w"),
+        (
+            KEPT | {"fp8_recipe": "tensorwise"},
+            STEP
+            + "\nweights largest: v v v v >\nweights to fp8: v v > v"
+            + ZERO
+            + "\nweights transpose: w > w",
+        ),
+        # Blocks of rows and of columns differ, so both are cast from 16 bits.
+        (KEPT | {"fp8_recipe": "mxfp8"}, STEP + ZERO + "\nweights to fp8: w w > w w s s"),
     ],
 )
-def test_bytes_of_the_optimizer_step(
-    precision: tuple[str, str], per_parameter: dict[str, int]
-) -> None:
-    compute, gradients = precision
-    scenario = gpt3(precision={"compute": compute, "gradients": gradients})
-    ops = step_of(scenario, THOUSAND)
-    for field, num_bytes in per_parameter.items():
-        assert sum(moved(ops[field]).values()) == num_bytes * 1000
+def test_bytes_of_the_optimizer_step(precision: dict[str, Any], kernels: str) -> None:
+    """Two ranks share 1,000 parameters, of which 800 are operands in fp8."""
+    is_fp8, gradient = "fp8_recipe" in precision, 2 if precision.get("gradients") == "bf16" else 4
+    sizes = {"f": 4 * 500, "m": 2 * 500, "g": 500 * gradient, "G": 1000 * gradient}
+    sizes |= {"v": 400, "w": 800, "s": 800 // 32}
+    sections: dict[str, Any] = {"memory": {"zero_stage": 1}, "cluster": "h100_sxm"}
+    sections |= {"parallelism": {"tensor": 8, "pipeline": 8, "interleave": 3, "data": 2}}
+    scenario = gpt3(
+        precision=precision,
+        batch={"micro": 1, "global": 128},
+        attention_backend="fused" if is_fp8 else "unfused",
+        **sections,
+    )
+    steps = step_of(scenario, replace(THOUSAND, in_fp8=800 * is_fp8))
+    ops = [op for field in ("norm", "update", "weight_cast") for op in steps.get(field, ())]
+    assert [row[:3] for row in bytes_of(ops)] == [row[:3] for row in by_hand(kernels, sizes)]
+    average = ("gradient average", sizes["G"], sizes["G"])
+    assert [row[:3] for row in bytes_of(steps["average"])] == [average]
 
 
 def test_collectives_of_the_optimizer_step() -> None:
