@@ -213,7 +213,15 @@ def test_context_parallel_ranks_exchange_tokens_for_channels(scenario: Scenario,
         check_scenario(split)
         one = Sizes(split)
         local = one.tokens // n
-        for ops in passes(split):
+        b, steps, x = (2 * local * each for each in (one.g * one.n, one.heads, one.d))
+        for ops, ending in zip(passes(split), ("", " gradient"), strict=True):
+            held = {name: held for name, *_, held in bytes_of(ops)}
+            arrays = 2 * local * one.width + 2 * x + 2 * copies * b + steps  # input and output
+            for part, size in {"gate": x, "B": copies * b, "C": copies * b, "steps": steps}.items():
+                assert held[f"{part}{ending} packed"] == arrays + 2 * size
+                assert held[f"{part}{ending} all-to-all"] == arrays + 2 * size
+            repeated = {arrays + copies * b} if copies > 1 else set()
+            assert {held[name] for name in held if "repeated" in name} == repeated
             sent = [op.work for op in ops if "all-to-all" in op.name]
             states = 2 * copies * one.g * one.n
             there, back = 2 * one.d + states + one.heads, one.d
