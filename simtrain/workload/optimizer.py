@@ -333,7 +333,7 @@ def _embedding_reduction(options: StepOptions, parameters: Parameters) -> tuple[
 
 def _to_host(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
     num_bytes = _held(options, parameters, from_stage=1) * options.gradient_bytes
-    work = HostWork(num_bytes, HostResource.LINK, options.users, leaves=True)
+    work = HostWork(num_bytes, HostResource.LINK, options.users)
     op = Op("gradients to host", work, Phase.OPTIMIZER)
     return (op,) if options.offloads else ()
 

@@ -397,13 +397,11 @@ class HostWork:
         num_bytes: bytes of one rank.
         resource: what they use.
         users: ranks that use it at the same time, on all nodes; None for all GPUs of a node.
-        leaves: whether a copy is from the GPU to its host.
     """
 
     num_bytes: int
     resource: HostResource
     users: int | None = None
-    leaves: bool = False
 
 
 Product: TypeAlias = Gemm | GroupedGemm | FusedAttention | ScanKernel
