@@ -58,7 +58,7 @@ class OverlapPolicy:
     Args:
         asynchronous: mesh axes; a collective is asynchronous if its group lies along these axes.
         userbuffers: linear layers pipeline their products with their collectives
-            (`blocks.userbuffers`).
+            (`blocks/linear.py`).
     """
 
     asynchronous: frozenset[Axis] = frozenset({"tp", "cp"})

@@ -101,6 +101,7 @@ def _slices(batch: Microbatch) -> Iterator[Op]:
 
 
 def _broadcast(batch: Microbatch, name: str, num_bytes: int) -> Op:
+    # Profiles have curves of all-gathers, which take as long for so few bytes.
     return collective(f"{name} broadcast", CollectiveKind.ALL_GATHER, num_bytes, batch.tensor)
 
 

@@ -30,7 +30,7 @@ from simtrain.workload.issue import IssueOrder, OverlapPolicy, Segment
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise
 from simtrain.workload.recompute import CHECKPOINTED_NORM, NO_RECOMPUTE, BlockRecompute
 from simtrain.workload.tape import Block, Microbatch, Node, Recording, Region, record
-from simtrain.workload.work import Collective, CollectiveKind, FusedAttention, Gemm, GroupedGemm
+from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm
 
 # Recomputed regions of a block: the tensors that they save, and their second forward pass.
 #
@@ -208,12 +208,6 @@ def saving_too(op: Op, tensor: Tensor) -> Op:
 
 
 _WHOLE_LAYER = Region("whole layer")
-_COLLECTIVES = {
-    CollectiveKind.ALL_GATHER: "all_gathers",
-    CollectiveKind.REDUCE_SCATTER: "reduce_scatters",
-    CollectiveKind.ALL_REDUCE: "all_reduces",
-    CollectiveKind.ALL_TO_ALL: "all_to_alls",
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -333,7 +327,7 @@ def _kind(op: Op) -> str:
         case FusedAttention():
             return "attention"
         case Collective(kind=kind):
-            return _COLLECTIVES.get(kind, "")
+            return word if (word := f"{kind}s") in OP_KINDS else ""
     return ""
 
 

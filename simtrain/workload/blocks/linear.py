@@ -4,7 +4,7 @@ The order is that of Megatron-LM's `LinearWithGradAccumulationAndAsyncCommunicat
 sequence parallelism, the backward all-reduce overlaps the weight gradient. With it, the second
 all-gather overlaps the input gradient, and the reduce-scatter overlaps the weight gradient.
 Row-parallel collectives and the column-parallel gather of the forward pass are exposed; userbuffers
-overlap them with chunks of their products (`blocks.userbuffers`). In fp8 (`workload.fp8`) the
+overlap them with chunks of their products ("Userbuffers" below). In fp8 (`workload.fp8`) the
 inputs of all products are cast, gathered and saved in fp8.
 """
 
