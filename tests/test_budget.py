@@ -18,7 +18,7 @@ BUDGET = {
     "schedules": 2227,
     "scenario": 6644,
     "hardware": 2489,
-    "workload": 9532,
+    "workload": 9527,
     "durations": 983,
     "engine": 1097,
     "iteration": 6862,
