@@ -24,7 +24,11 @@ def origins_view(explained: Explained, profile: str) -> View:
     shown = _shown_entries(explained.origin)
     if shown:
         entries = [
-            Branch(source.entry, f" = {shown_value(source.entry, source.value)}", [_cited(source)])
+            Branch(
+                source.entry,
+                f" = {shown_value(source.entry, source.value, profile)}",
+                [_cited(source)],
+            )
             for source in explained.sources.values()
             if source.entry in shown
         ]
@@ -47,7 +51,7 @@ def entries_table(sources: Iterable[EntrySource], profile: str) -> Table:
     )
     rows = []
     for source in sorted(sources, key=lambda source: source.entry):
-        value = Cell(source.value, shown_value(source.entry, source.value))
+        value = Cell(source.value, shown_value(source.entry, source.value, profile))
         fitted_on = source.fitted_on or "not fitted: published"
         rows.append(Row((source.entry, value, source.source, fitted_on), entry=source.entry))
     return Table("entries", f"Entries of the hardware profile {profile}", columns, rows)
@@ -111,11 +115,11 @@ def _cited(source: EntrySource) -> Branch:
     return Branch("", source.source + fitted_on)
 
 
-def shown_value(name: str, value: Any) -> str:
+def shown_value(name: str, value: Any, profile: str) -> str:
     """An entry's value with its unit, which follows from its name."""
     last = name.rpartition(".")[2]
     if not isinstance(value, float | int):
-        return f"{counted(len(value), 'row')}, listed by simtrain show"
+        return f"{counted(len(value), 'row')}, listed by simtrain show {profile}"
     if last.endswith("_flops"):
         return f"{four_digits(value / 1e12)} TFLOP/s"
     if last in ("issue", "host_call") or last.endswith(("latency", "overhead")):
