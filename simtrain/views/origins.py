@@ -23,14 +23,10 @@ def origins_view(explained: Explained, profile: str) -> View:
     parts: list[Part] = [Paragraphs([f"{explained.scenario}:"], style=None), figure]
     shown = _shown_entries(explained.origin)
     if shown:
+        used = [each for each in explained.sources.values() if each.entry in shown]
         entries = [
-            Branch(
-                source.entry,
-                f" = {shown_value(source.entry, source.value, profile)}",
-                [_cited(source)],
-            )
-            for source in explained.sources.values()
-            if source.entry in shown
+            Branch(each.entry, f" = {shown_value(each.entry, each.value, profile)}", [_cited(each)])
+            for each in used
         ]
         parts.append(Branch("", f"Entries of the hardware profile {profile}", entries))
     return View(parts)

@@ -178,10 +178,8 @@ def _largest(
     others = rows[len(shown) :]
     if others:
         rest_s = math.fsum(row.exposed_s for row in others)
-        remark = Sentence(
-            Number(len(others), counted(len(others), "op")),
-            ", listed by run --show ops --format csv",
-        )
+        number = Number(len(others), counted(len(others), "op"))
+        remark = Sentence(number, ", listed by run --show ops --format csv")
         origins.append(NumberOrigin("other ops", rest_s, "s", remark))
     return tuple(origins)
 
