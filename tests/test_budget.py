@@ -21,7 +21,7 @@ BUDGET = {
     "workload": 9527,
     "durations": 983,
     "engine": 1097,
-    "iteration": 6862,
+    "iteration": 6861,
     "studies": 6931,
     "views": 2721,
     "render": 3957,
