@@ -21,6 +21,8 @@ def origins_view(explained: Explained, profile: str) -> View:
     """The figure, what it is computed from, and the profile entries with their sources."""
     figure = figure_branch(explained.origin)
     parts: list[Part] = [Paragraphs([f"{explained.scenario}:"], style=None), figure]
+    if interval := explained.interval:
+        parts.append(Branch("measured time", f": {interval.ends} in 90 %; {interval.basis}"))
     shown = _shown_entries(explained.origin)
     if shown:
         used = [each for each in explained.sources.values() if each.entry in shown]

@@ -12,16 +12,7 @@ from simtrain.studies.planning import PlanRow, Status, TrainingPlan
 from simtrain.studies.search.space import Point, in_short
 from simtrain.units import DAY_S, counted, short_interval
 from simtrain.views.cost import cost_remarks
-from simtrain.views.kinds import (
-    AMOUNT,
-    BYTES,
-    NUMBER,
-    SECONDS,
-    SHARE,
-    TEXT,
-    Kind,
-    amount,
-)
+from simtrain.views.kinds import AMOUNT, BYTES, NUMBER, SECONDS, SHARE, TEXT, Kind, amount
 from simtrain.views.view import (
     Cell,
     Column,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from simtrain.base.plain_data import Number, PlainData, Sentence, keys, name, with_whole_numbers
 from simtrain.base.values import dataclass, field
+from simtrain.hardware.interval import Interval
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.operators import (
     SLOWDOWN,
@@ -50,17 +51,7 @@ class NumberOrigin(PlainData):
         entry=operator.bottleneck.entry"""
     )
     json_omits_none: ClassVar = frozenset(
-        [
-            "remark",
-            "remark_numbers",
-            "entries",
-            "parts",
-            "shape",
-            "count",
-            "basis",
-            "limit",
-            "entry",
-        ]
+        keys("remark remark_numbers entries parts shape count basis limit entry")
     )
 
     name: str
@@ -101,13 +92,16 @@ class Explained(PlainData):
         scenario: name of the scenario.
         origin: the figure.
         sources: the profile entries behind it, by name.
+        interval: of a time, where the measured one lies, and the runs that this follows from.
     """
 
-    json_fields: ClassVar = keys("scenario **origin sources")
+    json_fields: ClassVar = keys("scenario **origin sources interval_s=interval")
+    json_omits_none: ClassVar = frozenset({"interval_s"})
 
     scenario: str
     origin: NumberOrigin
     sources: dict[str, EntrySource]
+    interval: Interval | None = None
 
 
 def explain_figure(result: Result, figure: FigureName, top: int = TOP) -> Explained:
@@ -123,7 +117,8 @@ def explain_figure(result: Result, figure: FigureName, top: int = TOP) -> Explai
         case "mfu" | "hfu":
             origin = _utilization(result, figure, top)
     sources = {name: source_of(name, result.seconds) for name in sorted(_entries(origin))}
-    return Explained(result.scenario.name or "unnamed", origin, sources)
+    interval = result.interval if figure == "iteration_time" else None
+    return Explained(result.scenario.name or "unnamed", origin, sources, interval)
 
 
 def _entries(origin: NumberOrigin) -> set[str]:
