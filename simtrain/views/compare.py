@@ -99,7 +99,7 @@ def _side_by_side(named: dict[str, ScenarioColumn]) -> Table:
         for (letter, column), record in zip(named.items(), records, strict=True)
     ]
     for record in data:
-        del record["interval_s"]
+        del record["interval_s"], record["expected_s"]
     headings = [Column("", "", TEXT), *(Column("", name, NUMBER) for name in named)]
     return Table("scenarios", "Side by side", headings, rows, num_keys=_KEYS, data=data)
 

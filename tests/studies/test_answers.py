@@ -35,7 +35,7 @@ OF_PEOPLE = {"letter", "scenario", "mean_s", "p95_s", "slower", "fits", "rank", 
 """Columns that help people read a table; all others are keys of JSON, with its values."""
 OF_PYTHON = {
     *("scenario", "scenarios", "base", "interrupted", "on_progress", "only_best", "refines"),
-    "evaluator",
+    *("evaluator", "anchors"),
 }
 """Fields that a command fills in by itself; `scenario` and `base` are its argument."""
 REQUESTS = {
