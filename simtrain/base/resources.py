@@ -40,10 +40,10 @@ def profile_sha256(cluster: str) -> str:
 
 def find_stack(name: str) -> Path:
     """Find the file of a shipped software stack by its name (else E101)."""
-    shipped = _shipped(name, "software_stacks")
+    shipped = _shipped(_folder("software_stacks"), name)
     if shipped is None:
         raise _unknown_name(name, "software_stacks", None)
-    return Path(shipped)
+    return shipped
 
 
 def error_model_file() -> Path:
@@ -83,9 +83,10 @@ def _folder(kind: str) -> Path:
     return _folder_of(_PACKAGE, kind)
 
 
-def _shipped(name: str, kind: str) -> str | None:
-    path = f"{_folder(kind)}{os.sep}{name}{_SUFFIX}"
-    return path if os.path.isfile(path) else None
+@functools.lru_cache(maxsize=1024)  # sweeps look up profiles thousands of times per second
+def _shipped(folder: Path, name: str) -> Path | None:
+    path = Path(f"{folder}{os.sep}{name}{_SUFFIX}")
+    return path if path.is_file() else None
 
 
 @functools.cache
@@ -99,7 +100,6 @@ def _names(kind: str) -> list[str]:
 
 
 def _find(kind: str, name_or_path: str | Path, location: Location | None = None) -> Path:
-    # Sweeps look up profiles thousands of times per second; os.path is faster than pathlib.
     name = str(name_or_path)
     if not _is_bare(name) or os.path.isfile(name):
         if location is not None and not os.path.exists(name):
@@ -108,12 +108,12 @@ def _find(kind: str, name_or_path: str | Path, location: Location | None = None)
             message = f"there is no file {name}"
             raise InputError.of("E101", message, location, similar_names_advice(Path(name)))
         return Path(name)
-    shipped = _shipped(name, kind)
+    shipped = _shipped(_folder(kind), name)
     if shipped is None:
         if os.path.isdir(name):
             return Path(name)  # reading it says what a folder is not
         raise _unknown_name(name, kind, location)
-    return Path(shipped)
+    return shipped
 
 
 def _unknown_name(name: str, kind: str, location: Location | None) -> InputError:

@@ -344,7 +344,7 @@ class HardwareProfile(Strict):
         Transformer Engine's `is_non_tn_fp8_gemm_supported`: GPUs of compute capability 10, which is
         also the first that multiplies mxfp8.
         """
-        return "mxfp8" in self.product_types
+        return self.gemm.by_dtype.mxfp8 is not None
 
     def peak_flops(self, dtype: str) -> float | None:
         if dtype == "bf16":

@@ -54,8 +54,7 @@ def check_scenario(
     """
     if rules is RULES and _RULES in scenario.checks:
         return
-    checked = [(rule, rule.check(scenario)) for rule in rules]
-    broken = [(rule, message) for rule, message in checked if message]
+    broken = [(rule, message) for rule in rules if (message := rule.check(scenario))]
     if broken:
         # Most runs have no error, and need no remedies.
         from simtrain.scenario.remedies import problem_of

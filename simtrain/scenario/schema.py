@@ -619,7 +619,8 @@ class Scenario(Section):
 
     @property
     def num_gpus(self) -> int:
-        return self.parallelism.mesh().num_ranks
+        split = self.parallelism
+        return split.tensor * split.context * split.data * split.pipeline
 
     @property
     def num_microbatches(self) -> int:

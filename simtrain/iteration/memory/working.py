@@ -10,8 +10,10 @@ from __future__ import annotations
 import functools
 import itertools
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import takewhile
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,23 +115,24 @@ class Moment(NamedTuple):
 
 def moments_of(pass_: Pass) -> list[Moment]:
     """Return [ops], the tensors of a pass while each of its ops runs."""
+    live = _live_before(pass_)
+    effects = _effects(record_pass(pass_), dict(live), _total_bytes(live))
     return [
-        Moment(held_bytes + op.held_bytes, recomputed_bytes + op.recomputed_bytes, op.op)
-        for effect, held_bytes, recomputed_bytes in _effects(
-            record_pass(pass_), dict(_live_before(pass_))
-        )
-        for op in effect.moments
+        Moment(held_bytes + op_bytes, recomputed_bytes + op_recomputed_bytes, op)
+        for effect, held_bytes, recomputed_bytes in effects
+        for op_bytes, op_recomputed_bytes, op in effect.moments
     ]
 
 
-def _effects(record: PassRecord, saved: dict[int, Tensors]) -> Iterator[tuple[_Effect, int, int]]:
+def _effects(
+    record: PassRecord, saved: dict[int, Tensors], held_bytes: int
+) -> Iterator[tuple[_Effect, int, int]]:
     """Yield the effect of each segment, with the bytes of all and of recomputed tensors before it.
 
-    `saved` has the tensors at the start of the pass, and afterwards those at its end.
+    `saved` are the tensors at the start of the pass, of `held_bytes`, and later those at its end.
     """
     recomputed: dict[int, Tensors] = {}
-    held_bytes, recomputed_bytes = sum(map(_total_bytes, saved.values())), 0
-    nothing = Tensors()
+    recomputed_bytes, nothing = 0, Tensors()
     for segment, owner in zip(record.segments, record.owners, strict=True):
         effect = _replay_segment(segment, saved.get(owner, nothing), recomputed.get(owner, nothing))
         yield effect, held_bytes, recomputed_bytes
@@ -141,8 +144,9 @@ def _effects(record: PassRecord, saved: dict[int, Tensors]) -> Iterator[tuple[_E
 def unsharded(pass_: Pass) -> Pass:
     """Return the pass without the collectives of ZeRO."""
     options = pass_.options
-    plain = PassOptions(options.microbatch, options.overlap) if options.sharding else options
-    return Pass(pass_.chunk, pass_.kind, pass_.recompute, plain)
+    if not options.sharding:
+        return pass_
+    return replace(pass_, options=PassOptions(options.microbatch, options.overlap))
 
 
 @functools.lru_cache(maxsize=16384)
@@ -164,13 +168,14 @@ def replay(
 
     `live` are tensors at its start. With `counts_left`, `saved_bytes` counts those at the end.
     """
-    saved, start_bytes = dict(live), sum(map(_total_bytes, live.values()))
-    left_bytes, buffer_bytes = start_bytes, 0
+    saved, buffer_bytes = dict(live), 0
+    start_bytes = left_bytes = _total_bytes(live)
     peak_bytes, peak_recomputed_bytes, peak_op = -1, 0, ""
-    for effect, held_bytes, recomputed_bytes in _effects(record, saved):
-        if held_bytes + effect.peak_bytes > peak_bytes:
-            peak_bytes, peak_op = held_bytes + effect.peak_bytes, effect.op
-            peak_recomputed_bytes = recomputed_bytes + effect.peak_recomputed_bytes
+    for effect, held_bytes, recomputed_bytes in _effects(record, saved, start_bytes):
+        op_bytes, op_recomputed_bytes, op = effect.peak
+        if held_bytes + op_bytes > peak_bytes:
+            peak_bytes, peak_op = held_bytes + op_bytes, op
+            peak_recomputed_bytes = recomputed_bytes + op_recomputed_bytes
         left_bytes = held_bytes + effect.change_bytes
         buffer_bytes = max(buffer_bytes, effect.buffer_bytes)
     saved_bytes = left_bytes if counts_left else start_bytes
@@ -190,61 +195,61 @@ def replay(
 class _Effect:
     """The effect of a segment on the memory of its block.
 
-    `peak_bytes` is its peak relative to its start. `peak_recomputed_bytes` is the change of
-    recomputed tensors at this peak. `moments` are all its ops, relative to its start.
+    `moments` are its ops, relative to its start, and `peak` is the first of the highest ones.
     """
 
     saved: Tensors
     recomputed: Tensors
     change_bytes: int
     recomputed_change_bytes: int
-    peak_bytes: int
-    peak_recomputed_bytes: int
-    op: str
+    peak: tuple[int, int, str]
     buffer_bytes: int
-    moments: tuple[Moment, ...]
+    moments: tuple[tuple[int, int, str], ...]
 
 
 @functools.lru_cache(maxsize=8192)
 def _replay_segment(segment: Segment, saved: Tensors, recomputed: Tensors) -> _Effect:
-    live, recomputed_tensors = set(saved), set(recomputed)
+    # Tensors by number, which tells those of a block apart.
+    live = {tensor.number: tensor for tensor in saved}
+    again = {tensor.number: tensor for tensor in recomputed}
     live_bytes = recomputed_bytes = 0
-    peak_bytes, peak_recomputed_bytes, peak_op = -1, 0, ""
-    moments: list[Moment] = []
+    moments: list[tuple[int, int, str]] = []
     freed_by_op = segment.frees or ((),) * len(segment.ops)
     ops = zip(segment.ops, segment.waiting_bytes, freed_by_op, strict=True)
     for op, waiting_bytes, frees in ops:
-        if op.saves and (new := {*op.saves} - live):
-            live |= new
-            live_bytes += _total_bytes(new)
+        own, working_bytes = {}, op.holds_bytes
+        if op.saves or frees:
+            own = {tensor.number: tensor.num_bytes for tensor in (*op.saves, *frees)}
+            working_bytes = op.working_bytes(sum(own.values()))
+        for tensor in op.saves:
+            if (number := tensor.number) in live:
+                continue
+            live[number] = tensor
+            live_bytes += own[number]
             if op.phase is Phase.RECOMPUTE:
-                recomputed_tensors |= new
-                recomputed_bytes += _total_bytes(new)
-        own_bytes = _total_bytes({*op.saves, *frees}) if frees or op.saves else 0
-        held_bytes = live_bytes + op.working_bytes(own_bytes) + waiting_bytes
-        moments.append(Moment(held_bytes, recomputed_bytes, op.name))
-        if held_bytes > peak_bytes:
-            peak_bytes, peak_recomputed_bytes, peak_op = held_bytes, recomputed_bytes, op.name
-        if frees:
-            live_bytes -= _total_bytes(live.intersection(frees))
-            recomputed_bytes -= _total_bytes(recomputed_tensors.intersection(frees))
-            live.difference_update(frees)
-            recomputed_tensors.difference_update(frees)
+                again[number] = tensor
+                recomputed_bytes += own[number]
+        held_bytes = live_bytes + working_bytes + waiting_bytes
+        moments.append((held_bytes, recomputed_bytes, op.name))
+        for tensor in frees:
+            live_bytes -= own[tensor.number] if live.pop(tensor.number, None) else 0
+            recomputed_bytes -= own[tensor.number] if again.pop(tensor.number, None) else 0
     return _Effect(
-        frozenset(live),
-        frozenset(recomputed_tensors),
+        frozenset(live.values()),
+        frozenset(again.values()),
         live_bytes,
         recomputed_bytes,
-        peak_bytes,
-        peak_recomputed_bytes,
-        peak_op,
-        max((op.buffer_bytes for op in segment.ops), default=0),
-        tuple(moments),
+        max(moments, key=itemgetter(0), default=(-1, 0, "")),
+        max([op.buffer_bytes for op in segment.ops], default=0),
+        (*moments,),
     )
 
 
-def _total_bytes(tensors: Tensors | set[Tensor]) -> int:
-    return sum(tensor.num_bytes for tensor in tensors)
+def _total_bytes(live: Live) -> int:
+    numbers = Counter(live.values())  # equal layers share a set
+    return sum(
+        number * sum(tensor.num_bytes for tensor in tensors) for tensors, number in numbers.items()
+    )
 
 
 # Memory of the passes of PyTorch's fully_shard, with its gathers and reductions at their times.

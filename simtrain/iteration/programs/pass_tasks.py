@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import Generic, TypeVar
@@ -39,23 +38,23 @@ from simtrain.workload.pass_record import PassRecord
 from simtrain.workload.passes import MergedRecord, RankRecord
 from simtrain.workload.work import Work
 
-# A cache of the most recently used values, with a limit on their total size.
+# A cache of the newest values, with a limit on their total size.
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
 class RecentCache(Generic[Key, Value]):
-    """A least-recently-used cache.
+    """A cache that looks each key up once, because keys may be slow to hash.
 
     Args:
-        limit: total size of all values; above it, the least recently used values are dropped.
+        limit: total size of all values; above it, the oldest values are dropped.
         size: returns the size of a value; 1 by default.
     """
 
     def __init__(self, limit: int, size: Callable[[Value], int] = lambda value: 1) -> None:
         self._limit, self._size, self._total = limit, size, 0
-        self._values: OrderedDict[Key, Value] = OrderedDict()
+        self._values: dict[Key, Value] = {}
 
     def get(self, key: Key, make: Callable[[Key], Value]) -> Value:
         try:
@@ -64,9 +63,7 @@ class RecentCache(Generic[Key, Value]):
             value = self._values[key] = make(key)
             self._total += self._size(value)
             while self._total > self._limit:
-                self._total -= self._size(self._values.popitem(last=False)[1])
-        else:
-            self._values.move_to_end(key)
+                self._total -= self._size(self._values.pop(next(iter(self._values))))
         return value
 
 

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 from simtrain.base.values import dataclass, field
@@ -45,6 +45,7 @@ OpsPart: TypeAlias = ReceiveGatherPart | BucketPart | OptimizerPart
 """Parts of an iteration that are ops one after another."""
 _CACHED = 8192
 """Number of passes, and of optimizer steps, whose times a machine caches."""
+_new_cache = partial(RecentCache[Any, Any], _CACHED)
 
 
 @dataclass(frozen=True)
@@ -56,16 +57,11 @@ class Machine:
 
     model: DurationModel
     engine: Engine = "auto"
-    responses: RecentCache[Any, Any] = field(
-        default_factory=partial(RecentCache, _CACHED), repr=False
-    )
-    _times: RecentCache[RankPass, PassTime] = field(
-        default_factory=partial(RecentCache, _CACHED), repr=False
-    )
+    responses: RecentCache[Any, Any] = field(default_factory=_new_cache, repr=False)
+    _times: RecentCache[RankPass, PassTime] = field(default_factory=_new_cache, repr=False)
     _steps: RecentCache[tuple[StepOptions, Parameters], dict[str, float]] = field(
-        default_factory=partial(RecentCache, _CACHED), repr=False
+        default_factory=_new_cache, repr=False
     )
-
     _pass_machines: dict[tuple[float, float, bool, bool], PassMachine] = field(
         default_factory=dict, repr=False
     )
@@ -200,19 +196,20 @@ class IterationSeconds:
                 return math.fsum(map(_bytes_out_of_a_node, self._bucket_ops(part)))
         return 0.0
 
-    def flops(self, *, recompute: bool) -> int:
-        """Return the FLOPs of all GPUs in an iteration.
+    @cached_property
+    def flops(self) -> tuple[int, int]:
+        """FLOPs of all GPUs in an iteration: of the model (paper, Appendix A), and those that run.
 
-        With `recompute`, FLOPs that run: recomputed ones count, and scores that fused attention
-        skips do not. Otherwise FLOPs of the model (paper, Appendix A).
+        Recomputed ones run, and scores that fused attention skips do not.
         """
-        per_replica = sum(
-            times * pass_flops(pass_)[int(recompute)]
-            for pass_, times in self.plan.different_passes()
-        )
-        if recompute and self.plan.recorded:
-            per_replica += total_flops(self.plan.recorded.update)  # of Muon, for example
-        return per_replica * self.plan.mesh.size("tp", "cp", "dp")
+        of_model = running = 0
+        for pass_, times in self.plan.different_passes():
+            of_pass = pass_flops(pass_)
+            of_model, running = of_model + times * of_pass[0], running + times * of_pass[1]
+        if self.plan.recorded:
+            running += total_flops(self.plan.recorded.update)  # of Muon, for example
+        ranks = self.plan.mesh.size("tp", "cp", "dp")
+        return of_model * ranks, running * ranks
 
     def extrapolated(self) -> tuple[str, ...]:
         """Return the names of ops outside the range that the profile was fitted on."""

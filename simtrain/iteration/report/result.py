@@ -248,13 +248,13 @@ class Result(PlainData, Rows):
     def bars(self) -> Spans:
         return self.spans.bars(self.iteration)
 
-    @cached_property
+    @property
     def model_flops(self) -> int:
-        return self.seconds.flops(recompute=False)
+        return self.seconds.flops[0]
 
-    @cached_property
+    @property
     def hardware_flops(self) -> int:
-        return self.seconds.flops(recompute=True)
+        return self.seconds.flops[1]
 
     @cached_property
     def extrapolated(self) -> tuple[str, ...]:
