@@ -217,23 +217,23 @@ def _replay_segment(segment: Segment, saved: Tensors, recomputed: Tensors) -> _E
     freed_by_op = segment.frees or ((),) * len(segment.ops)
     ops = zip(segment.ops, segment.waiting_bytes, freed_by_op, strict=True)
     for op, waiting_bytes, frees in ops:
-        own, working_bytes = {}, op.holds_bytes
+        sizes, working_bytes = {}, op.holds_bytes
         if op.saves or frees:
-            own = {tensor.number: tensor.num_bytes for tensor in (*op.saves, *frees)}
-            working_bytes = op.working_bytes(sum(own.values()))
+            sizes = {tensor.number: tensor.num_bytes for tensor in (*op.saves, *frees)}
+            working_bytes = op.working_bytes(sum(sizes.values()))
         for tensor in op.saves:
             if (number := tensor.number) in live:
                 continue
             live[number] = tensor
-            live_bytes += own[number]
+            live_bytes += sizes[number]
             if op.phase is Phase.RECOMPUTE:
                 again[number] = tensor
-                recomputed_bytes += own[number]
+                recomputed_bytes += sizes[number]
         held_bytes = live_bytes + working_bytes + waiting_bytes
         moments.append((held_bytes, recomputed_bytes, op.name))
         for tensor in frees:
-            live_bytes -= own[tensor.number] if live.pop(tensor.number, None) else 0
-            recomputed_bytes -= own[tensor.number] if again.pop(tensor.number, None) else 0
+            live_bytes -= sizes[tensor.number] if live.pop(tensor.number, None) else 0
+            recomputed_bytes -= sizes[tensor.number] if again.pop(tensor.number, None) else 0
     return _Effect(
         frozenset(live.values()),
         frozenset(again.values()),
