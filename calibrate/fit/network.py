@@ -139,7 +139,7 @@ class NetworkFit:
         share = self.num_adapters * self.adapter_bytes_per_s / per_node
 
         def fraction(line: Crossings, load: Load) -> float:
-            return round_significant(min(line.rates[load] / share, 1.0))
+            return round_significant(line.rates[load] / share)
 
         # A node of one rank has no concurrent rings: its ring is that of the whole node.
         self._full = full = Load.CONCURRENT if per_node > 1 else Load.WHOLE

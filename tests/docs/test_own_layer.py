@@ -15,9 +15,9 @@ from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.workload import blocks
-from simtrain.workload.ops import Tensor, total_flops
+from simtrain.workload.ops import total_flops
 from simtrain.workload.passes import record_pass
-from simtrain.workload.tape import Block, Tape
+from simtrain.workload.tape import Block
 from tests.helpers.command_line import ROOT
 from tests.helpers.toys import a100, scenario_with
 
@@ -86,15 +86,6 @@ def test_a_layer_that_returns_no_hidden_states_is_refused(returned: Any, message
     layer = type("Layer", (), {"is_unit": True, "forward": staticmethod(returned)})()
     with pytest.raises(InputError, match=rf"forward of layers\[0\] {message}"):
         Plan.of(scenario(), 8, layers=[layer] * 8)
-
-
-def test_outputs_that_ranks_cannot_share_are_refused_with_the_next_that_they_can() -> None:
-    def forward(tape: Tape, x: Tensor) -> Tensor:
-        return blocks.column_linear(tape, x, 257, "odd")
-
-    layer = type("Layer", (), {"is_unit": True, "forward": staticmethod(forward)})()
-    with pytest.raises(InputError, match=r"(?s)E507 odd has 257 outputs.*such as 260"):
-        Plan.of(scenario(parallelism={"tensor": 4}), 8, layers=[layer] * 8)
 
 
 def test_the_documented_snippets_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,15 +56,6 @@ def test_counts_are_whole_and_bytes_those_of_two_byte_numbers(plans: list[Plan])
                 assert value % 2 == 0 or not name.endswith("bytes"), (op.name, name, value)
 
 
-def test_parameters_are_whole_and_of_their_blocks(plans: list[Plan]) -> None:
-    for plan in plans:
-        for stage in plan.stage_parameters:
-            numbers = [getattr(stage, one.name) for one in dataclasses.fields(stage)[:-1]]
-            assert all(isinstance(number, int) and number >= 0 for number in numbers)
-            assert max(stage.root, stage.tied, stage.partial_sums, stage.in_fp8) <= stage.total
-            assert stage.root_experts <= stage.experts <= stage.total
-
-
 def test_phases_and_names_say_which_way_an_op_goes(plans: list[Plan]) -> None:
     """What makes or moves gradients is of a backward pass, and so are its kernels' bandwidths."""
     for each in itertools.chain(*map(passes_of, plans)):

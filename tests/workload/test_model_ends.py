@@ -163,6 +163,7 @@ SIXTEEN = {
             FP8 | {"fp8_recipe": "tensorwise"},
             STEP + ZERO + "\nweights largest: w w >\nweights to fp8: w w > w w",
         ),
+        (FP8 | {"fp8_recipe": "blockwise"}, STEP + ZERO + "\nweights to fp8: w w > w w b b"),
         # A shard is cast from 16 bits, and transposed once it is gathered.
         (KEPT, STEP + "\nweights to fp8: v v > v" + ZERO + "\nweights transpose: w > w"),
         (
@@ -177,10 +178,11 @@ SIXTEEN = {
     ],
 )
 def test_bytes_of_the_optimizer_step(precision: dict[str, Any], kernels: str) -> None:
-    """Two ranks share 1,000 parameters, of which 800 are operands in fp8."""
+    """Two ranks share 40,000 parameters, of which 2**15 are operands in fp8."""
     is_fp8, gradient = "fp8_recipe" in precision, 2 if precision.get("gradients") == "bf16" else 4
-    sizes = {"f": 4 * 500, "m": 2 * 500, "g": 500 * gradient, "G": 1000 * gradient}
-    sizes |= {"v": 400, "w": 800, "s": 800 // 32}
+    sizes = {"f": 80_000, "m": 40_000, "g": 20_000 * gradient, "G": 40_000 * gradient}
+    # Scales: a byte for each 32 numbers, or 4 bytes for each 128 x 128.
+    sizes |= {"v": 2**14, "w": 2**15, "s": 2**15 // 32, "b": 2 * 4}
     sections: dict[str, Any] = {"memory": {"zero_stage": 1}, "cluster": "h100_sxm"}
     sections |= {"parallelism": {"tensor": 8, "pipeline": 8, "interleave": 3, "data": 2}}
     scenario = gpt3(
@@ -189,7 +191,7 @@ def test_bytes_of_the_optimizer_step(precision: dict[str, Any], kernels: str) ->
         attention_backend="fused" if is_fp8 else "unfused",
         **sections,
     )
-    steps = step_of(scenario, replace(THOUSAND, in_fp8=800 * is_fp8))
+    steps = step_of(scenario, replace(THOUSAND, total=40_000, in_fp8=2**15 * is_fp8))
     ops = [op for field in ("norm", "update", "weight_cast") for op in steps.get(field, ())]
     assert [row[:3] for row in bytes_of(ops)] == [row[:3] for row in by_hand(kernels, sizes)]
     average = ("gradient average", sizes["G"], sizes["G"])

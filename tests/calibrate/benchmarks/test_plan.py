@@ -1,15 +1,17 @@
 """The division of time by a made-up clock, and bytes of kernels by data type."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import product
 
 import pytest
+import torch
 
+from calibrate.benchmarks import timing
 from calibrate.benchmarks.kernels import kernel_points
 from calibrate.benchmarks.measure import Share, in_time
 from calibrate.benchmarks.sizes import Sizes, sizes_for
-from calibrate.benchmarks.timing import Timer
+from calibrate.benchmarks.timing import RandomData, Timer
 from calibrate.records.file import MeasurementPoint
 from calibrate.records.schema import KernelRecord
 
@@ -29,6 +31,32 @@ def test_kernels_of_fp32_move_more_bytes_than_those_of_bf16() -> None:
     assert (narrow["dropout gradient"], wide["dropout gradient"]) == (5, 9)  # a mask of bytes
     # Without a 16-bit weight, a step of Adam has none to write.
     assert (narrow["Adam step"], wide["Adam step"]) == (38, 32)
+    # Five passes over fp32 logits read, and three write; 16-bit logits are cast first.
+    assert (narrow["cross entropy"], wide["cross entropy"]) == (38, 32)
+
+
+def test_random_numbers_are_handed_out_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_CACHE_BYTES", {"cpu": 16 * 4})
+    data = RandomData("cpu", torch.float32)
+    first, rest, again = data.take(2, 5), data.take(6), data.take(3)
+    assert torch.equal(again, first.flatten()[:3])  # all 16 numbers were taken
+    whole = torch.cat([first.flatten(), rest])
+    assert torch.equal(data.take(20), torch.cat([whole, whole[:4]]))
+    assert len({*whole.tolist()}) == 16
+
+
+def test_parts_take_the_time_between_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that each part moves; a repeated part takes its share of a sample."""
+    now = [100.0]
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+
+    def part(seconds: float) -> Callable[[], None]:
+        return lambda: now.__setitem__(0, now[0] + seconds)
+
+    timer = Timer("cpu", 1.0, clock=lambda: now[0])
+    assert [each.median_s for each in timer.time_parts([part(0.25), part(0.5)])] == [0.25, 0.5]
+    assert timer.time([part(0.001)]).median_s == pytest.approx(0.001)
+    assert timer.once(part(0.25), part(0.5)) == [0.75, 0.75]
 
 
 class Clock:

@@ -50,11 +50,6 @@ def one_gpu() -> Fit:
     return fitted(alone())
 
 
-@pytest.fixture(scope="module")
-def without_first() -> Fit:
-    return fitted(alone()[1:])
-
-
 def test_the_fit_recovers_the_gpu_that_made_the_records(one_gpu: Fit) -> None:
     profile = one_gpu.profile
     found = {residuals.title: residuals for residuals in one_gpu.residuals}
@@ -195,10 +190,6 @@ def with_time(record: Any, seconds: float, spread: float = 0.0) -> Any:
     return record.model_copy(update={"time": took(seconds, spread)})
 
 
-def first_gemm_of(records: list[Measurement], seconds: float) -> list[Measurement]:
-    return [with_time(records[0], seconds), *records[1:]]
-
-
 @pytest.mark.parametrize(
     ("records", "section", "why"),
     [
@@ -232,15 +223,6 @@ def test_a_cpu_takes_nothing_from_a_gpu() -> None:
     assert profile.links.bandwidth.source.startswith("copied from cpu_base, ")
     assert profile.host.issue.value == 3e-6
     assert profile.gemm.mainloop_flops.value < 1e12
-
-
-def test_impossible_records_are_set_aside_and_change_nothing(without_first: Fit) -> None:
-    """One product above the datasheet's peak, and one slower than one of four times its work."""
-    for seconds, says in ((1e-6, "ran at 1.718e+04 TFLOP/s"), (1.0, "time grows with work")):
-        fit = fitted(first_gemm_of(alone(), seconds))
-        (doubt,) = fit.doubts
-        assert doubt.name.startswith("2048 × 2048 × 2048 TN bf16") and says in doubt.reason
-        assert fit.data["gemm"] == without_first.data["gemm"]
 
 
 def test_rates_are_fitted_by_layout() -> None:

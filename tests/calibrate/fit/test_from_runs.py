@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from calibrate.fit.base import Base
-from calibrate.fit.factors import FACTORS, entries_to_fit, scaled_profile
+from calibrate.fit.factors import FACTORS, Factor, entries_to_fit, scaled_profile
 from calibrate.fit.from_runs import RunsFit, errors_of_fit, fit_runs
 from calibrate.fit.result import SOURCES, profile_of, profile_text
+from simtrain.base.entry import Entry
 from simtrain.errors import InputError
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.evidence import validated_on
@@ -71,13 +72,19 @@ def runs(seed: int, num_wrong: int = 0, noise: float = 0.02, wrong: float = 3.0)
     ]
 
 
+STEPS: list[tuple[str, int, int]] = []
+
+
 def fitted_to(measured: list[MeasuredRun]) -> RunsFit:
-    return fit_runs(BASE, measured, "mine", "runs.csv")
+    STEPS.clear()
+    return fit_runs(BASE, measured, "mine", "runs.csv", lambda *step: STEPS.append(step))
 
 
 @cache
 def fit_of_all() -> RunsFit:
-    return fitted_to(runs(0))
+    fit = fitted_to(runs(0))
+    assert [("fitting", 0, 6), *(("cross-validating", step, 6) for step in range(1, 7))] == STEPS
+    return fit
 
 
 def logarithms(fit: RunsFit) -> dict[str, tuple[float, float]]:
@@ -94,6 +101,22 @@ def test_the_factors_of_a_known_machine_are_within_their_intervals() -> None:
     assert fit.comparison("fit", fit.fitted_s).mean_abs_error < 0.03
     assert fit.held_out.mean_abs_error < 0.05
     assert fit.comparison("base", fit.before_s).mean_abs_error > 0.08
+
+
+def test_a_prior_is_as_wide_as_the_errors_that_fits_state() -> None:
+    profile = load_profile(BASE)
+    states = {"source": "made up", "fitted_on": "9 points, mean |error| 20 %, worst 30 %"}
+    issue = profile.host.issue.model_copy(update=states)
+    stated = profile.model_copy(update={"host": profile.host.model_copy(update={"issue": issue})})
+    copied = issue.model_copy(update={"source": "copied from another"})
+    other = profile.model_copy(update={"host": profile.host.model_copy(update={"issue": copied})})
+    unsure = other.model_copy(update={"uncertainty": Entry(value=0.5, source="made up")})
+    one = Factor("host", ("host.issue",), 0.1, 0.7)
+    assert one.width(stated, 1.0) == pytest.approx(1.25 * 0.2)
+    assert one.width(other, 1.0) == 0.7
+    assert one.width(unsure, 1.0) == pytest.approx(np.log(1.5) / 1.645)
+    assert replace(one, least_width=0.3).width(stated, 1.0) == 0.3
+    assert replace(one, concerns_all=True).width(stated, 0.3) == pytest.approx(0.1)
 
 
 def test_two_wrong_runs_do_not_harm() -> None:

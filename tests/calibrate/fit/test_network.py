@@ -13,7 +13,7 @@ from calibrate.records.schema import CollectiveRecord, Measurement
 from simtrain.base.mesh import Group
 from simtrain.durations.collectives import collective_seconds, transfer_seconds
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
-from tests.helpers.measured_records import header, linked, unproductive
+from tests.helpers.measured_records import header, linked, took, unproductive
 from tests.helpers.network_records import ALONE, SEND_S, STEP_S, crossing
 
 pytestmark = pytest.mark.slow
@@ -32,6 +32,19 @@ def node() -> LinkFit:
     fit = fit_links([r for r in linked() if isinstance(r, CollectiveRecord)], 300e9)
     assert fit is not None
     return fit
+
+
+def test_four_sizes_of_which_two_show_bandwidth_are_enough() -> None:
+    def links(*sizes: int) -> LinkFit | None:
+        ops: Any = (*RING_COLLECTIVES, "send_recv")
+        timed: Any = [{"array_bytes": size, "time": took(1e-5 + size / 1e11)} for size in sizes]
+        return fit_links(
+            [CollectiveRecord(op=op, num_ranks=2, **t) for op in ops for t in timed], 3e11
+        )
+
+    enough, small = links(64, 128, 65536, 1 << 20), links(64, 128, 65535, 1 << 20)
+    assert enough and not enough.gaps and small and len(small.gaps) == 3
+    assert links(64, 65536, 1 << 20) is None
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,34 @@ def test_nine_of_ten_intervals_contain_the_true_parameter() -> None:
     assert 0.85 <= np.mean(contained) <= 0.95
 
 
+def test_the_estimate_is_the_most_likely_by_the_formulas() -> None:
+    """Student's t with 4 degrees of freedom; the expected scale counts as 4 observations."""
+    for num_outliers in (0, 3):
+        _, fit = trial(1, 12, num_outliers)
+        slopes, ratios = fit.slopes, fit.ratios
+        square = NOISE**2
+        for _ in range(500):
+            weights = 5 / (4 + ratios**2 / square)
+            square = (4 * NOISE**2 + np.sum(weights * ratios**2)) / (4 + 12)
+
+        def surprise(step: Floats, square: float = square, fit: Estimate = fit) -> float:
+            tails = np.log1p((fit.ratios + fit.slopes @ step) ** 2 / (4 * square))
+            return float(5 * np.sum(tails) + np.sum(((fit.values + step) / WIDTHS) ** 2)) / 2
+
+        steps = [sign * row for row in np.diag(fit.deviations / 2) for sign in (-1, 1)]
+        assert all(surprise(step) > surprise(np.zeros(3)) for step in steps)
+
+        def spreads(square: float, slopes: Floats = slopes) -> Floats:
+            # Of each observation of Student's distribution, 5/7 of the information counts.
+            information = slopes.T @ slopes * 5 / 7 / square + np.diag(1 / WIDTHS**2)
+            return np.sqrt(np.diag(np.linalg.inv(information)))
+
+        num_fitted = np.sum(1 - (spreads(square) / WIDTHS) ** 2)
+        assert fit.scale**2 == pytest.approx(square * 16 / (16 - num_fitted), rel=1e-3)
+        assert fit.deviations == pytest.approx(spreads(fit.scale**2))
+        assert fit.weights == pytest.approx(5 / (4 + (ratios / fit.scale) ** 2))
+
+
 def test_two_wrong_runs_of_twelve_do_no_harm() -> None:
     right, with_wrong, without_any = [], [], []
     for seed in range(30):
@@ -49,12 +77,3 @@ def test_two_wrong_runs_of_twelve_do_no_harm() -> None:
         without_any.append(np.abs(true) / WIDTHS)
     assert np.mean(right) < 0.6 * np.mean(without_any)
     assert np.mean(with_wrong) < 1.15 * np.mean(right)
-
-
-def test_without_observations_of_a_parameter_its_prior_stays() -> None:
-    slopes = np.zeros((20, 3))
-    slopes[:, 0] = 1
-    fit = estimate(problem(slopes, np.full(20, 0.5)))
-    assert fit.values[1:] == pytest.approx([0, 0])
-    assert fit.deviations[1:] == pytest.approx(WIDTHS[1:])
-    assert fit.deviations[0] < 0.05

@@ -85,15 +85,6 @@ def test_the_peak_is_at_the_first_input_gradient(tmp_path: Path) -> None:
     assert stage.allocator_bytes == allocator_bytes(H100, tensors)
 
 
-def test_a_step_that_needs_most_holds_all_gradients_and_no_activations(tmp_path: Path) -> None:
-    scratch = {"op": "aten.zeros_like", "makes_bytes": 99 * SIZE, "frees_bytes": 99 * SIZE}
-    step = linear_layers().passes["optimizer"][0].model_dump()
-    memory = simulate_memory(scenario_of(linear_layers(optimizer=[run(scratch), step]), tmp_path))
-    (stage,) = memory.stages
-    assert stage.states.gradients_bytes == LAYERS * WEIGHT
-    assert stage.activations_bytes == 99 * SIZE
-
-
 def spelled_out(program: RecordedProgram) -> RecordedProgram:
     """Return a recording with every run written out."""
     runs = {
