@@ -164,9 +164,7 @@ def test_a_pass_takes_its_kernels_at_least_and_everything_in_turn_at_most(result
         assert took_s <= math.fsum(map(model.seconds, works)) * (1 + 1e-9)
 
 
-def test_no_op_is_faster_than_the_chip_and_mfu_is_hfu_at_most_unless_masked(
-    result: Result,
-) -> None:
+def test_no_op_is_faster_than_the_chip_and_mfu_is_hfu_at_most_unless_masked(result: Result) -> None:
     assert_no_op_is_below_its_floor(result)
     assert_mfu_is_hfu_at_most_unless_masked(result)
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from simtrain.base.registered import registered
+from simtrain.base.values import replace
 from simtrain.errors import InputError, Location
 from simtrain.hardware.evidence import traits_of
 from simtrain.hardware.likeness import OwnRun
 from simtrain.scenario import Scenario
+from simtrain.studies.cost import read_amount
 from simtrain.studies.validation import MeasuredRun, RunSettings, validate_runs
-from simtrain.units import UnitError, parse_seconds
+from simtrain.units import parse_seconds
 
 
 def own_runs(
@@ -24,8 +27,8 @@ def own_runs(
     """Simulate one's own runs, which anchor the intervals of results by their likeness.
 
     Args:
-        texts: tables of runs, logs, or files of scenarios with the time that they took, such as
-            "train.sbatch=10.5 s". Runs on other software count if they are of the same family.
+        texts: tables of runs, logs, or files of scenarios with the time that they took or a log,
+            such as "train.sbatch=10.5 s". Other software counts if it is of the same family.
         load: loads the scenario of a file.
         scenario: its cluster, and its software if they name none, are those of tables and logs.
         overrides: fields to set in the runs of tables and logs, those of `hardware` alone.
@@ -41,13 +44,11 @@ def own_runs(
         file, equals, time = text.rpartition("=")
         if not equals:
             runs += registered("read_runs")([Path(text)], settings)
-            continue
-        try:
-            time_s = parse_seconds(time)
-        except UnitError as error:
-            place = Location(f"--measured {text}")
-            raise InputError.of("E904", str(error), place, error.fix) from error
-        runs.append(MeasuredRun(file, "", file, 1, load(file), time_s))
+        elif os.path.isfile(time):
+            runs += registered("read_runs")([Path(time)], replace(settings, scenario=load(file)))
+        else:
+            time_s = read_amount(parse_seconds, time, "E904", f"--measured {text}")
+            runs.append(MeasuredRun(file, "", file, 1, load(file), time_s))
     rows = validate_runs(runs, cluster).rows
     anchors = tuple(
         OwnRun(traits_of(row.kind)["machine"], row.kind.software, row.shape, -math.log1p(row.error))

@@ -19,14 +19,7 @@ from simtrain.iteration.memory.report import MemoryReport
 from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
-from simtrain.scenario import (
-    RULES,
-    RecomputePolicy,
-    Rule,
-    Scenario,
-    check_scenario,
-    check_values,
-)
+from simtrain.scenario import RULES, RecomputePolicy, Rule, Scenario, check_scenario, check_values
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
 from simtrain.scenario.expert_rules import dispatcher_rule
 from simtrain.scenario.precision_rules import products_rule, userbuffer_node_rule
@@ -195,9 +188,7 @@ class _Search:
         windows = most_outstanding(nothing.plan.schedule).tolist()
         return trial(
             most_that_fit(
-                windows,
-                lambda kept: trial(kept).memory.peaks_bytes,
-                nothing.memory.capacity_bytes,
+                windows, lambda kept: trial(kept).memory.peaks_bytes, nothing.memory.capacity_bytes
             )
         )
 

@@ -52,12 +52,14 @@ class RunSettings:
         software: the software stack of runs whose table does not name one.
         usual_software: the stack that is assumed if nothing names one; by default that of
             scenarios.
+        scenario: what ran, for logs that do not say it.
     """
 
     cluster: str
     software: str | None = None
     overrides: tuple[str, ...] = ()
     usual_software: str | None = None
+    scenario: Scenario | None = None
 
     @property
     def assignments(self) -> list[str]:

@@ -115,8 +115,7 @@ def test_a_figure_has_its_median_and_its_largest_change_with_their_scenario() ->
 
 
 @pytest.mark.parametrize(
-    ("new_s", "result"),
-    [(TIME_S, "nothing moved"), (ROUNDED_S, "nothing moved beyond rounding")],
+    ("new_s", "result"), [(TIME_S, "nothing moved"), (ROUNDED_S, "nothing moved beyond rounding")]
 )
 def test_the_last_line_is_the_result(new_s: float, result: str) -> None:
     comparison = compared({"time_s": TIME_S}, {"time_s": new_s})
@@ -131,9 +130,7 @@ def test_random_scenarios_are_legal_and_the_same_for_a_seed(kind: str, number: i
     assert [*DRAWS[kind](10, 0)] == draws[:10] != [*DRAWS[kind](10, 1)]
 
 
-def test_a_generator_without_legal_scenarios_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_generator_without_legal_scenarios_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.random_scenarios.is_legal", lambda values: False)
     with pytest.raises(RuntimeError, match="0 of 101 random scenarios are legal"):
         list(legal_scenarios(1, seed=0))

@@ -67,10 +67,7 @@ def test_a_written_schedule_is_read_back(overlaps: bool) -> None:
     """The result is equal to the last bit, also with blocking transfers."""
     split = {"pipeline": 4, "interleave": 2}
     named = scenario_with(
-        MODEL,
-        parallelism=split,
-        batch={"micro": 1, "global": 8},
-        overlap={"pipeline": overlaps},
+        MODEL, parallelism=split, batch={"micro": 1, "global": 8}, overlap={"pipeline": overlaps}
     )
     Path("x.yaml").write_text(
         f"model: {MODEL}\nparallelism: {split}\nbatch: {{micro: 1, global: 8}}\n"

@@ -1,6 +1,7 @@
 """One's own runs anchor intervals: those of a scenario's time, or of a table (--measured)."""
 
 import json
+import math
 import pathlib
 from dataclasses import replace
 
@@ -27,6 +28,11 @@ def test_own_runs_move_an_interval_but_not_the_time(tmp_path: pathlib.Path) -> N
     assert "8.04 s an iteration (expect 9.1, 8.6-9.8)" in page
     sources = call("run", "llama3_8b", "--show", "sources", "--measured", "llama3_8b=9.2 s").stdout
     assert "in 90 %; your runs like this one took 14 % longer (1 run): expect 9.1" in sources
+    log = tmp_path / "x.log"
+    for line in ("train_step_timing in s: 9.25 |", f"tps: {64 * 8192 / 8 / 9.25:,.0f} "):
+        log.write_text(line, "utf-8")
+        (run,) = own_runs([f"llama3_8b={log}"], load_scenario, plain.scenario)
+        assert math.exp(run.log_ratio) * plain.iteration_time_s == pytest.approx(9.25, rel=1e-3)
     table.write_text(f"{head}\n32,4096,32,8192,8,16,1,64,8.9\n", "utf-8")
     for text, message in ((str(table), "none of 1 runs counts: 8 GPUs"), ("x=9", "has no unit")):
         with pytest.raises(InputError, match=message):

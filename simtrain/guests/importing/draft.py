@@ -24,12 +24,7 @@ from simtrain.base.strict_yaml.reading import Place
 from simtrain.base.values import dataclass, field
 from simtrain.errors import InputError, Location, Problem, printable
 from simtrain.guests.importing.gpus import BLACKWELL, HOPPER, NamedMachine
-from simtrain.guests.importing.settings import (
-    MAX_NAMES,
-    Effect,
-    Setting,
-    unknown_settings,
-)
+from simtrain.guests.importing.settings import MAX_NAMES, Effect, Setting, unknown_settings
 from simtrain.guests.importing.table import WordTable
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.scenario.section import spell_out_words

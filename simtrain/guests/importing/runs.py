@@ -465,7 +465,12 @@ def _read_table(file: Path, settings: RunSettings) -> _Table:
 # -------------------------------------------------------------------------------------------- logs
 
 _NUMBER = r" *(\d{1,15}(?:\.\d{0,15})?)(?=[\s|]|$)"
-_ITERATION = re.compile(rf"elapsed time per iteration \(ms\):{_NUMBER}", re.MULTILINE)
+_STEP = re.compile(
+    rf"elapsed time per iteration \(ms\):{_NUMBER}"  # Megatron-LM
+    r"|train_step_timing in s[:=] *(\d{1,9}\.\d{1,15})(?=[\s|,\]])"  # NeMo
+    r"|\btps: *([1-9][\d,]{0,14})\s",  # torchtitan: tokens per second of a GPU
+    re.MULTILINE,
+)
 _PEAK = re.compile(rf"\| *max allocated:{_NUMBER}", re.MULTILINE)
 _MEGABYTE = 1 << 20
 """Megatron-LM's report_memory divides by 1024 twice (megatron/training/utils.py)."""
@@ -481,24 +486,26 @@ def _read_log(file: Path, text: str, settings: RunSettings) -> MeasuredRun:
     Raises:
         InputError: the log has no time of an iteration (E892).
     """
-    numbers_s = (1e-3 * float(match[1]) for match in _ITERATION.finditer(text))
+    ran = settings.scenario
+    tokens = ran.batch.global_ * ran.model.seq_length / ran.num_gpus if ran else 0.0
+    numbers_s = (
+        float(ms) / 1e3 if ms else float(time) if time else tokens / float(rate.replace(",", ""))
+        for ms, time, rate in _STEP.findall(text)
+    )
     times_s = [time_s for time_s in numbers_s if not wrong_time(time_s)]
     if not times_s:
         message = "the log has no line with 'elapsed time per iteration (ms)' and a time"
-        fix = "give a log that is not cut before its first iterations (--log-interval)"
+        fix = "give a log of Megatron-LM, NeMo or torchtitan that has iterations (--log-interval)"
         raise InputError.of("E892", message, Location(str(file), text.count("\n") + 1), fix)
     sizes = (float(match[1]) * _MEGABYTE for match in _PEAK.finditer(text))
     run = MeasuredRun(
-        file.stem,
-        file.stem,
-        str(file),
-        1,
+        *(file.stem, file.stem, str(file), 1),
         iteration_time_s=statistics.median(times_s[_WARM_UP:] or times_s),
         peak_bytes=max((size for size in sizes if not wrong_peak(size)), default=None),
         peak_of=PeakOf.TENSORS,
     )
     try:
-        scenario, assumed = _imported(str(file), settings.assignments)
+        scenario, assumed = (ran, []) if ran else _imported(str(file), settings.assignments)
     except InputError as error:
         return replace(run, refusal=in_one_line(error))
     return replace(run, scenario=scenario, assumed=assumed)
@@ -522,7 +529,7 @@ def _imported(source: str, overrides: Sequence[str]) -> tuple[Scenario, list[str
 
 
 def read_runs(files: Iterable[Path], settings: RunSettings) -> Runs:
-    """Read the runs of all files: a table has one a line, a log of Megatron-LM is one.
+    """Read the runs of all files: a table has one a line, a log is one.
 
     Raises:
         InputError: a file cannot be read as either, or there is no such profile.
@@ -531,7 +538,7 @@ def read_runs(files: Iterable[Path], settings: RunSettings) -> Runs:
     runs = list[Sequence[MeasuredRun] | Runs]()
     for file in files:
         text = read_text(file, MOST_BYTES_OF_LOG)
-        is_log = prints_arguments(text.splitlines())
+        is_log = settings.scenario is not None or prints_arguments(text.splitlines())
         runs.append([_read_log(file, text, settings)] if is_log else _read_table(file, settings))
     return Runs(runs)
 

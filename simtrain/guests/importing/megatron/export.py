@@ -25,9 +25,7 @@ _TO_RUN = "--tokenizer-type NullTokenizer --mock-data --train-iters 20 --lr 1.0e
 RANKS_PER_NODE = 8
 _OF_SIMTRAIN = ("name", "description", "cluster", "hardware", "software", "variation")
 """Sections that no framework sets; of `software`, the facts are compared."""
-_LONG = {
-    "microbatch_group_size_per_vp_stage": "microbatch_group_size_per_virtual_pipeline_stage",
-}
+_LONG = {"microbatch_group_size_per_vp_stage": "microbatch_group_size_per_virtual_pipeline_stage"}
 """Flags whose printed name is shorter."""
 _SPEC = "megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec"
 Arguments = dict[str, Any]
