@@ -6,7 +6,7 @@ from typing import Any
 
 from calibrate.fit.base import Base, Data, describes, measured, micro, round_significant
 from calibrate.fit.doubts import LARGE_SIZES, NUM_SIZES, TOO_FEW
-from calibrate.fit.links import TRANSFER, LinkFit, fit_links
+from calibrate.fit.links import SMALLEST_BYTES, TRANSFER, LinkFit, fit_links
 from calibrate.fit.network import Crossings, Load, load_of, ring_crossing
 from calibrate.fit.result import Fit, profile_of
 from calibrate.records.nccl_tests import Log
@@ -17,8 +17,6 @@ from simtrain.errors import InputError
 from simtrain.hardware.algorithms import FALLBACK
 from simtrain.hardware.cluster import IntraNode
 from simtrain.workload.work import Collective
-
-_LARGE_BYTES = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,7 @@ def _network_entries(
     profile = base.profile
     per_node = profile.cluster.gpus_per_node.value
     whole = [r for r in records if load_of(r, per_node) is Load.WHOLE and r.op != TRANSFER]
-    large = sum(record.array_bytes >= _LARGE_BYTES for record in whole)
+    large = sum(record.array_bytes >= SMALLEST_BYTES for record in whole)
     if profile.inter_node is None or len(whole) < NUM_SIZES or large < LARGE_SIZES:
         return {}, []
     inside = _NodeLinks(profile.links)

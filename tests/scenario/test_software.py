@@ -124,23 +124,21 @@ def test_a_swiglu_of_eager_pytorch_by_hand() -> None:
     """
     one, part = unfused(LLAMA, "fused_activation"), 2 * ROWS * FFN
     forward, backward = (ops(one, kind, "SwiGLU") for kind in ("F", "B"))
-    assert (len(forward), len(backward)) == (2, 4)
-    assert (moved(forward), moved(backward)) == (5 * part, 13 * part)
+    assert (len(forward), moved(forward)) == (2, 5 * part)
     assert_kernels(backward, "SwiGLU", SWIGLU_GRADIENTS, {"n": part})
     assert saved_bytes(forward) == 3 * part
 
 
 @pytest.mark.parametrize(
-    ("activation", "counts", "forward_units", "backward_units"),
-    [("gelu", (2, 1), 4, 3), ("squared_relu", (3, 4), 6, 2 + 2 + 3 + 3)],
+    ("activation", "forward_units", "backward_units"),
+    [("gelu", 4, 3), ("squared_relu", 6, 2 + 2 + 3 + 3)],
 )
 def test_an_activation_with_bias_of_eager_pytorch_by_hand(
-    activation: str, counts: tuple[int, int], forward_units: int, backward_units: int
+    activation: str, forward_units: int, backward_units: int
 ) -> None:
     one, part = unfused(GPT | {"activation": activation}, "fused_activation"), 2 * ROWS * FFN
     name = "bias and GeLU" if activation == "gelu" else "bias and ReLU²"
     forward, backward = (ops(one, kind, name) for kind in ("F", "B"))
-    assert (len(forward), len(backward)) == counts
     assert (moved(forward), moved(backward)) == (forward_units * part, backward_units * part)
     if activation == "squared_relu":
         assert_kernels(backward, name, SQUARED_RELU_GRADIENTS, {"n": part})

@@ -13,7 +13,7 @@ import pytest
 
 from calibrate.fit.base import Base
 from calibrate.fit.factors import FACTORS, Factor, entries_to_fit, scaled_profile
-from calibrate.fit.from_runs import RunsFit, errors_of_fit, fit_runs
+from calibrate.fit.from_runs import RunsFit, RunTimes, errors_of_fit, fit_runs
 from calibrate.fit.result import SOURCES, profile_of, profile_text
 from simtrain.base.entry import Entry
 from simtrain.errors import InputError
@@ -117,6 +117,17 @@ def test_a_prior_is_as_wide_as_the_errors_that_fits_state() -> None:
     assert one.width(unsure, 1.0) == pytest.approx(np.log(1.5) / 1.645)
     assert replace(one, least_width=0.3).width(stated, 1.0) == 0.3
     assert replace(one, concerns_all=True).width(stated, 0.3) == pytest.approx(0.1)
+
+
+def test_runs_that_set_entries_have_profiles_of_their_own() -> None:
+    each = [
+        replace(run, scenario=scenario.replace({"hardware": settings}))
+        for run, scenario in zip(runs(0)[:4], scenarios()[:4], strict=True)
+        for settings in ({}, {"host": {"issue": "40 us"}}, {"host": {"issue": "80 us"}})
+    ]
+    times = RunTimes(load_profile(BASE), each, ())
+    found = times.seconds(range(len(each)), np.zeros(0))
+    assert found.tolist() == [simulate(run.scenario).iteration_time_s for run in each]
 
 
 def test_two_wrong_runs_do_not_harm() -> None:

@@ -1,5 +1,7 @@
 """Memory-bound kernels: each kind gets the bandwidth that its records were made with."""
 
+from typing import Any
+
 import pytest
 
 from calibrate.fit.kernels import KernelFit
@@ -10,19 +12,10 @@ LATENCY_S, MEMORY = 4e-6, 3e12
 SIZES = 1 << 20, 1 << 22, 1 << 24
 
 
-def records(name: str, bytes_per_s: float, family: str = "fused") -> list[KernelRecord]:
+def records(name: str, bytes_per_s: float, family: Any = "fused") -> list[KernelRecord]:
     """A kernel of three sizes, at a bandwidth beyond the latency."""
-    return [
-        KernelRecord.model_validate(
-            {
-                "name": name,
-                "family": family,
-                "num_bytes": size,
-                "time": took(LATENCY_S + size / bytes_per_s),
-            }
-        )
-        for size in SIZES
-    ]
+    timed = ((size, took(LATENCY_S + size / bytes_per_s)) for size in SIZES)
+    return [KernelRecord(name=name, family=family, num_bytes=n, time=time) for n, time in timed]
 
 
 ALL = [
