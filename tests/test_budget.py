@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9450,
     "docs/update": 891,
     "benchmarks": 1579,
-    "tests": 40591,
+    "tests": 40594,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
