@@ -32,7 +32,7 @@ BUDGET = {
     "traces": 1890,
     "related_work": 95,
     "paper": 2485,
-    "calibrate": 9450,
+    "calibrate": 9448,
     "docs/update": 891,
     "benchmarks": 1579,
     "tests": 40594,
