@@ -23,11 +23,6 @@ class Spread:
 
     width: float
 
-    @classmethod
-    def of_mean(cls, mean: float) -> Spread:
-        """Return the spread whose log ratios are this far from 0 on average."""
-        return cls(-math.log(1 - _NINE_OF_TEN) * mean)
-
     def factor(self, share: float = _NINE_OF_TEN) -> float:
         """Return the factor, in either direction, within which this share of values lies."""
         return math.exp(self.width * math.log(1 - share) / math.log(1 - _NINE_OF_TEN))

@@ -10,9 +10,10 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import *  # noqa: F403 (all but `dataclass` is the same)
 from dataclasses import MISSING, Field, FrozenInstanceError, fields
-from functools import partial
+from functools import cache, partial
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 if not TYPE_CHECKING:
 
@@ -58,33 +59,46 @@ class _Compiled:
         return function if value is None else function.__get__(value)
 
 
-def _function(head: str, lines: list[str], **names: Any) -> Any:
-    exec(f"def {head}:\n " + "\n ".join(lines), names)
-    return names[head.partition("(")[0]]
+@cache
+def _template(text: str) -> CodeType:
+    """Compile a function whose fields are f0, f1, ...; most classes share it with others."""
+    return cast(CodeType, compile(text, __name__, "exec").co_consts[0])
+
+
+def _function(owner: Any, head: str, lines: list[str], **values: Any) -> Any:
+    code = _template(f"def {head}:\n " + "\n ".join(lines))
+    names: dict[Any, Any] = {f"f{place}": each.name for place, each in enumerate(fields(owner))}
+    groups = code.co_varnames, code.co_names, code.co_consts
+    variables, globals_, constants = (tuple(names.get(n, n) for n in group) for group in groups)
+    code = code.replace(co_varnames=variables, co_names=globals_, co_consts=constants)
+    return FunctionType(code, values, code.co_name)
 
 
 def _init(owner: Any, frozen: bool) -> Any:
-    every = {each.name: each for each in fields(owner)}
+    every = {f"f{place}": each for place, each in enumerate(fields(owner))}
     defaults = {name: _default(each) for name, each in every.items()}
     in_order = [name for name, each in every.items() if each.init and not each.kw_only]
     by_name = [name for name, each in every.items() if each.init and each.kw_only]
     line = "set_(self, '{0}', {1})" if frozen else "self.{0} = {1}"
-    lines = [line.format(name, text) for name, each in every.items() if (text := _value(each))]
+    lines = [
+        line.format(name, text) for name, each in every.items() if (text := _value(name, each))
+    ]
     lines += ["self.__post_init__()"] * hasattr(owner, "__post_init__")
     parameters = ", ".join(["self", *in_order, *["*"] * bool(by_name), *by_name])
-    names = {f"default_{name}": default for name, default in defaults.items()}
-    names["set_"] = object.__setattr__
-    function = _function(f"__init__({parameters})", lines or ["pass"], **names)
+    values = {f"default_{name}": default for name, default in defaults.items()}
+    values["set_"] = object.__setattr__
+    function = _function(owner, f"__init__({parameters})", lines or ["pass"], **values)
     written = {name: default for name, default in defaults.items() if default is not MISSING}
     function.__defaults__ = tuple(written[name] for name in in_order if name in written)
-    function.__kwdefaults__ = {name: written[name] for name in by_name if name in written}
-    function.__annotations__ = {name: each.type for name, each in every.items()}
+    kw_defaults = {every[name].name: written[name] for name in by_name if name in written}
+    function.__kwdefaults__ = kw_defaults
+    function.__annotations__ = {each.name: each.type for each in every.values()}
     return function
 
 
-def _value(each: Field[Any]) -> str:
+def _value(name: str, each: Field[Any]) -> str:
     """Return the text of a field's value; a factory as its own default stands for a new value."""
-    name, default = each.name, f"default_{each.name}"
+    default = f"default_{name}"
     if each.default_factory is MISSING:
         return name if each.init else default * (each.default is not MISSING)
     return f"{default}() if {name} is {default} else {name}" if each.init else f"{default}()"
@@ -97,15 +111,16 @@ def _default(each: Field[Any]) -> Any:
 def _eq(owner: Any) -> Any:
     test = "if other.__class__ is self.__class__ else NotImplemented"
     line = f"return {_compared(owner, 'self')} == {_compared(owner, 'other')} {test}"
-    return _function("__eq__(self, other)", [line])
+    return _function(owner, "__eq__(self, other)", [line])
 
 
 def _hash(owner: Any) -> Any:
-    return _function("__hash__(self)", [f"return hash({_compared(owner, 'self')})"])
+    return _function(owner, "__hash__(self)", [f"return hash({_compared(owner, 'self')})"])
 
 
 def _compared(owner: Any, name: str) -> str:
-    return f"({''.join(f'{name}.{each.name}, ' for each in fields(owner) if each.compare)})"
+    places = (place for place, each in enumerate(fields(owner)) if each.compare)
+    return f"({''.join(f'{name}.f{place}, ' for place in places)})"
 
 
 @recursive_repr()

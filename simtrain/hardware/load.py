@@ -11,9 +11,8 @@ from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import Path, Positions, YamlDocument, validate
 from simtrain.base.strict_yaml.reading import dotted, move_places
 from simtrain.errors import InputError, Location, Problem, did_you_mean
-from simtrain.hardware.profile import SET_IN_SCENARIO, HardwareProfile
+from simtrain.hardware.profile import SCALE, SET_IN_SCENARIO, HardwareProfile
 from simtrain.hardware.sections import VariationEntries
-from simtrain.hardware.upgrades import SCALE, scaled
 from simtrain.scenario import Scenario
 
 STAND_IN = "h100_sxm"
@@ -49,7 +48,11 @@ def load_profile(
     overridden = overrides.positions if overrides is not None else Positions()
     spell = functools.partial(_spelled, overridden)
     profile = validate(HardwareProfile, document.data, document.positions, spell)
-    return profile if overrides is None else scaled(profile, overrides)
+    if overrides is None or SCALE not in overrides.data:
+        return profile
+    from simtrain.hardware.upgrades import scaled
+
+    return scaled(profile, overrides)
 
 
 @functools.cache

@@ -34,6 +34,8 @@ GPU_POWERS = "gpu_idle_power", "gpu_waiting_power", "gpu_memory_power", "gpu_pro
 """What a GPU draws by what runs on it (`RunningCosts`), from the least to the most."""
 SET_IN_SCENARIO = "set in the scenario"
 """The source of an entry that a scenario overrides."""
+SCALE = "scale"
+"""The section of `hardware` with a factor for each of some resources."""
 _PEAK = "no product is faster than the peak of its data type"
 _CACHED = "a faster measurement came from a cache"
 _PINNED = (

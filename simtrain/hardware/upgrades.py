@@ -16,7 +16,7 @@ from simtrain.base.strict_yaml.reading import section
 from simtrain.base.values import dataclass
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.entries import entries_of, with_changed, with_source
-from simtrain.hardware.profile import SET_IN_SCENARIO, HardwareProfile
+from simtrain.hardware.profile import SCALE, SET_IN_SCENARIO, HardwareProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,6 @@ def with_more(
     return profile
 
 
-SCALE = "scale"
-"""The section of `hardware` with a factor for each of some resources."""
-
-
 def scaled(profile: HardwareProfile, overrides: YamlDocument) -> HardwareProfile:
     """Return a profile with the factors of the section `scale` of a scenario's overrides.
 
@@ -78,8 +74,6 @@ def scaled(profile: HardwareProfile, overrides: YamlDocument) -> HardwareProfile
         InputError: there is no such resource, a factor is not a number above 0, or the section is
             not a mapping (E208).
     """
-    if SCALE not in overrides.data:
-        return profile
     factors = section(overrides, (SCALE,))
     if not isinstance(factors.data, dict):
         fix = "write scale: {network_bandwidth: 2}"

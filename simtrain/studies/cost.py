@@ -546,7 +546,7 @@ def cost_of_result(result: Result, terms: Terms, drawn: Goodput | None = None) -
     costs = profile.running_costs or RunningCosts()
     price = costs.price
     if terms.price is not None:
-        price = Entry[Price](value=terms.price, source="given for this estimate")
+        price = Entry(value=terms.price, source="given for this estimate")
     node, gpu_s = costs.node_power, scenario.num_gpus * time_s
     num_nodes = scenario.num_gpus / profile.cluster.gpus_per_node.value
     node_energy_j = node.value * num_nodes * time_s if node else None

@@ -31,7 +31,7 @@ class BlockRecompute:
 
 
 NO_RECOMPUTE = BlockRecompute()
-SAVE_ALL = RecomputePolicy()
+SAVE_ALL = RecomputePolicy.model_construct()
 """The policy of passes that recompute nothing."""
 TOKEN_PREDICTION = "multi-token prediction"
 """The region of a module that predicts a further token. Full recompute includes it."""

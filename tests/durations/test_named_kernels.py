@@ -3,11 +3,11 @@
 import pytest
 
 from simtrain.base.entry import Entry
-from simtrain.base.quantities import BytesPerSecond
 from simtrain.base.strict_yaml import FieldError
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.profile import HardwareProfile, check_contradictions
 from simtrain.hardware.sections import KernelBandwidths, NamedKernels
+from simtrain.units import parse_bytes_per_s
 from simtrain.workload.work import Elementwise, KernelFamily
 from tests.helpers.small_layers import GPT, LLAMA, scenario
 from tests.helpers.toys import a100, changed, chunk_with, ops_of, pass_with
@@ -29,8 +29,8 @@ def with_kernels(**kernels: KernelBandwidths) -> HardwareProfile:
     return profile.model_copy(update={"memory_bound": memory})
 
 
-def bandwidth(value: str) -> Entry[BytesPerSecond]:
-    return Entry[BytesPerSecond](value=value, source="a test")
+def bandwidth(value: str) -> Entry[float]:
+    return Entry(value=parse_bytes_per_s(value), source="a test")
 
 
 def bytes_by_kernel(model: dict[str, object]) -> dict[tuple[str, bool], set[int]]:

@@ -13,11 +13,12 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
-from typing import Any, SupportsIndex, TypeVar
+from typing import Annotated, Any, SupportsIndex, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from simtrain.base.entry import ValueOf
 from simtrain.base.strict_yaml.reading import Path, Positions, as_scalar, dotted
 from simtrain.base.values import dataclass, replace
 from simtrain.errors import InputError, Location, Problem, did_you_mean
@@ -378,14 +379,18 @@ def settable_names(model_class: type[BaseModel]) -> list[str]:
 
 def dotted_names(annotation: Any) -> Iterator[str]:
     """Yield the dotted names of all fields of a model, sections included."""
-    for name, field in _fields(annotation).items():
+    for name in _fields(annotation):
         yield name
-        yield from (f"{name}.{inside}" for inside in dotted_names(field.annotation))
+        section = _annotation_inside(annotation, name)
+        yield from (f"{name}.{inside}" for inside in dotted_names(section))
 
 
 def _annotation_inside(annotation: Any, part: str | int) -> Any:
     arguments = typing.get_args(annotation)
     origin = typing.get_origin(annotation)
+    of_entry = [each for each in arguments if isinstance(each, ValueOf)]
+    if part == "value" and of_entry:
+        return of_entry[0].kind
     if origin in (typing.Union, types.UnionType, typing.Annotated):
         annotations = (_annotation_inside(argument, part) for argument in arguments)
         return next((annotation for annotation in annotations if annotation is not None), None)
@@ -394,7 +399,10 @@ def _annotation_inside(annotation: Any, part: str | int) -> Any:
     if isinstance(origin, type) and issubclass(origin, (list, tuple)):
         return arguments[0]
     field = _fields(annotation).get(str(part))
-    return field.annotation if field else None
+    if field is None:
+        return None
+    of_entry = [each for each in field.metadata if isinstance(each, ValueOf)]
+    return Annotated[field.annotation, of_entry[0]] if of_entry else field.annotation
 
 
 def _fields(annotation: Any) -> dict[str, FieldInfo]:

@@ -23,7 +23,7 @@ from simtrain.scenario.software import DEFAULT_STACK
 
 HOST_BOUND = 0.05
 """Share of an iteration spent waiting for launches above which a remark mentions it."""
-_OF_OTHERS = ValidatedOn(
+_OF_OTHERS = ValidatedOn.model_construct(
     version=2,
     summary="Compared with no measured iteration: the scenario changes entries of the profile.",
     measured_runs=[],
