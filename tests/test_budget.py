@@ -14,10 +14,10 @@ import sys
 from tests.helpers.command_line import ROOT
 
 BUDGET = {
-    "base": 2899,
+    "base": 2896,
     "schedules": 2227,
     "scenario": 6644,
-    "hardware": 2489,
+    "hardware": 2488,
     "workload": 9527,
     "durations": 983,
     "engine": 1097,

@@ -1,14 +1,11 @@
-import copy
 import json
-import pickle
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from simtrain.base.entry import Entry, Strict
 from simtrain.base.quantities import Bytes
 from simtrain.base.strict_yaml import (
     Positions,
@@ -306,29 +303,4 @@ def test_limits_nan_and_wrong_types_are_reported_with_the_value() -> None:
         "p.yaml:4:13: E204 tiers.1.latency is .nan, but must be a finite number",
         'p.yaml:5:13: E203 tiers.2.latency must be a number, not the text "fast"',
         'p.yaml:6:3: E203 tiers.3 must be a section with "name: value" lines, not the integer 3',
-    ]
-
-
-class Typed(Strict):
-    """An entry of a type, which is required, and one that may be missing."""
-
-    number: Entry[Annotated[int, Field(ge=1)]]
-    names: Entry[list[str]] | None = None
-
-
-def test_entries_have_values_of_their_own_types() -> None:
-    """Also if a plain entry, whose value is anything, was built before."""
-    entry = {"value": 3, "source": "here"}
-    built = validate(Typed, {"number": Entry(**entry)}, Positions())
-    assert built == validate(Typed, {"number": entry}, Positions())
-    assert built.model_dump(exclude_unset=True) == {"number": entry}
-    assert pickle.loads(pickle.dumps(built)) == copy.deepcopy(built) == built
-    wrong = {"number": entry | {"value": 0}, "names": {"value": "a", "source": " "}}
-    with pytest.raises(InputError) as refused:
-        validate(Typed, wrong, Positions())
-    messages = [problem.message for problem in refused.value.problems]
-    assert [message.partition(" ")[0].rstrip(":") for message in messages] == [
-        "number.value",
-        "names.value",
-        "names.source",
     ]
