@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from simtrain.iteration.plan import Plan
-from simtrain.scenario import Scenario
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import Pass, record_pass
 from simtrain.workload.work import Elementwise
@@ -20,12 +19,9 @@ FRACTIONS = ("element_bytes", "output_element_bytes", "speed")  # fp4, and slowe
 
 @pytest.fixture(scope="module", params=range(SEEDS))
 def plans(request: pytest.FixtureRequest) -> list[Plan]:
-    return [*map(settled, merged_scenarios(request.param))]
-
-
-def settled(scenario: Scenario) -> Plan:
-    is_open = scenario.recompute.strategy == "auto"
-    return plan_of(scenario.replace({"recompute": "none"}) if is_open else scenario)
+    drawn = [*merged_scenarios(request.param)]
+    changes = ({"recompute": "none"} if each.recompute.is_open else {} for each in drawn)
+    return [plan_of(each.replace(change)) for each, change in zip(drawn, changes, strict=True)]
 
 
 def passes_of(plan: Plan) -> Iterator[Pass]:

@@ -6,11 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
 
 from calibrate.memory.cases import HeldBytes, MemoryCase, MemoryComparison, MemoryRow, case
 from calibrate.memory.measure import LiveTensors, measure
 from calibrate.torch_model.shape import LayerShape
 from simtrain.workload.recompute import recompute_units
+from tests.render.test_terminal import drawn
 
 pytestmark = pytest.mark.slow
 
@@ -136,11 +138,12 @@ def test_simulated_peaks_agree_with_torch(recompute: Any, whole: bool) -> None:
 # ------------------------------------------------------------------------------ command line
 
 
-def test_the_larger_error_is_compared_with_the_threshold() -> None:
+def test_the_larger_error_is_compared_with_the_threshold(snapshot: SnapshotAssertion) -> None:
     """Large model states can hide an error in temporary tensors."""
     measured, simulated = HeldBytes(1000, 10, 1100), HeldBytes(1000, 10, 1105)
-    row = MemoryRow("a", "none", measured, simulated, None)
+    row = MemoryRow("a", "none", measured, simulated, 3 << 30)
     assert row.peak_error == pytest.approx(5 / 1100)
     comparison = MemoryComparison("by hand", [row])
     assert comparison.errors == [row.passing_error] == pytest.approx([0.05])
     assert not comparison.ok
+    assert drawn(comparison.view(), 100) == snapshot
