@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9448,
     "docs/update": 891,
     "benchmarks": 1579,
-    "tests": 40594,
+    "tests": 40593,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
