@@ -142,11 +142,10 @@ class Draft:
         )
         return next(texts, None)
 
-    def use_gpus(self, ranks: int) -> None:
+    def use_gpus(self, *sizes: Any) -> None:
         """Set the data-parallel replicas for the number of GPUs of --gpus, as --set would.
 
-        Args:
-            ranks: GPUs per replica of the model.
+        `sizes` are the tensor, context and pipeline-parallel ranks.
 
         Raises:
             InputError: the number of GPUs is not a multiple of the ranks.
@@ -154,6 +153,8 @@ class Draft:
         gpus = self.request.gpus
         if gpus is None:
             return
+        # Other values are refused with the scenario's.
+        ranks = math.prod(size for size in sizes if type(size) is int and size > 0)
         data, rest = divmod(gpus, ranks)
         if rest or not data:
             message = f"--gpus is {gpus}, not a multiple of tensor x context x pipeline ({ranks})"
@@ -201,9 +202,7 @@ class Draft:
                 self.fill(name)
         split = self.data.get("parallelism", {})
         axes = ("tensor", "context", "pipeline")
-        sizes = (self.override(f"parallelism.{axis}") or split.get(axis) or 1 for axis in axes)
-        # Values of other types are refused with the scenario's.
-        self.use_gpus(math.prod(size for size in sizes if type(size) is int and size > 0))
+        self.use_gpus(*(self.override(f"parallelism.{axis}") or split.get(axis) for axis in axes))
         self.note_effects()
 
     def fill(self, *names: str) -> None:
@@ -286,6 +285,9 @@ class Draft:
                 field: self.comments[field] for field in self.comments if field[: len(path)] != path
             }
             self.comments = kept | {path: "--gpus" if override == self.replicas else "--set"}
+            if override == self.replicas:
+                place = Location(f"--gpus {self.request.gpus}")
+                document = YamlDocument(document.data, document.positions.moved([path], place))
         document = spell_out_words(document)
         if missing := self.missing(missing_fields(document.data, Scenario)):
             raise InputError(missing)

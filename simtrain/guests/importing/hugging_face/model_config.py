@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from pathlib import Path
 from typing import Any
@@ -45,9 +44,8 @@ def hugging_face_draft(request: ImportRequest) -> Draft:
         document = _text_model(document)
     family = _family(document, file)
     draft = _ConfigDraft(document, family, request)
-    axes = ("tensor", "pipeline", "context")
-    ranks = math.prod(draft.override(f"parallelism.{axis}") or 1 for axis in axes)
-    draft.use_gpus(ranks)
+    axes = ("tensor", "context", "pipeline")
+    draft.use_gpus(*(draft.override(f"parallelism.{axis}") for axis in axes))
     draft.set_all()
     return draft
 
@@ -179,7 +177,7 @@ class _ConfigDraft(Draft):
         has_dense = self._set_experts()
         if has_dense if self.pattern is None else MLP in self.pattern:
             hidden, field = self.value("model.hidden_size"), "model.ffn_hidden_size"
-            if self.value(field) is None and isinstance(hidden, int):
+            if isinstance(hidden, int):
                 self.set_because(field, 4 * hidden, "default of transformers: 4 h")
             self.copy_by_key(field)
         if (length := self.value("model.seq_length")) is not None:

@@ -63,7 +63,7 @@ def draft_of(source: MegatronSource, request: ImportRequest) -> MegatronDraft:
 
 
 def _set_sections(draft: MegatronDraft) -> None:
-    draft.use_gpus(draft.tensor * draft.pipeline * draft.context)
+    draft.use_gpus(draft.tensor, draft.context, draft.pipeline)
     # Later sections read the fields of earlier ones; the file has the sections in this order.
     for set_section in (
         _set_model,

@@ -140,7 +140,7 @@ class JobDraft(Draft):
         self.tensor = self.count("parallelism.tensor_parallel_degree")
         self.pipeline = self.count("parallelism.pipeline_parallel_degree")
         context = self.count("parallelism.context_parallel_degree")
-        self.use_gpus(self.tensor * self.pipeline * context)
+        self.use_gpus(self.tensor, context, self.pipeline)
         self._model()
         self._parallelism()
         self._expert_parallelism()
