@@ -27,9 +27,9 @@ _MOST_NAMES = 5
 def load_imported(
     importer: Importer,
     request: ImportRequest,
-    gpus: int | None = None,
-    scale_batch: bool = False,
-    is_layout_open: bool = False,
+    gpus: int | None,
+    scale_batch: bool,
+    is_layout_open: bool,
 ) -> Scenario:
     """Import the file of another tool for a command, unchecked, and say what was read on stderr.
 
