@@ -6,10 +6,15 @@ field, a place or a text that moved: its commit says why.
 
 import json
 import random
+import re
+import tomllib
 from collections.abc import Callable
+from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from syrupy.assertion import SnapshotAssertion
 
 from simtrain.errors import InputError
@@ -53,6 +58,10 @@ def answer(read: Callable[..., Any], source: str, *overrides: str, **options: An
         return str(error)
 
 
+def import_bridge(source: str, overrides: Any) -> Any:
+    return bridge_draft(source, overrides, gpus=64).finished()
+
+
 def bash(lines: str) -> str:
     return f"#!/bin/bash\n{lines}\n"
 
@@ -93,22 +102,15 @@ BRIDGES = {
     },
     "experts": test_bridge.EVEN.replace("num_moe_experts: null", test_bridge.EXPERTS),
 }
-SPEEDS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "stage 3": {"zero_optimization": {"stage": 3, "stage3_max_live_parameters": 1e8}},
-    "on the host": {"zero_optimization": {"stage": 2, "cpu_offload": True}},
-    "on disks": {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}},
-    "wrong": {"zero_optimization": {"stage": 4}, "bf16": {"enabled": 1}, "fp_16": {}},
-}
-
-
 FILES = {
     "config.json": json.dumps(test_hugging_face.of("llama", max_position_embeddings=1 << 17)),
     "small.txt": BASE,
     "batch.txt": f"{BASE} --global-batch-size 64 --world-size 8 --tensor-model-parallel-size 2",
-    "large.txt": f"{BASE} --world-size 2".replace("heads 16", "heads 128").replace(
-        "size 1024", "size 16384"
-    ),
+    "large.txt": f"{BASE} --world-size 2".replace("heads 16", "heads 128")
+    .replace("size 1024", "size 16384")
+    .replace("2048", "16384"),
+    "five.txt": f"{BASE} --world-size 2 --a-1 1 --a-2 1 --a-3 1 --a-4 1 --a-5 1",
+    "ds.json": '{"train_micro_batch_size_per_gpu": 3}',
     "job.toml": test_torchtitan.JOB,
     "unknown.txt": f"{BASE} --world-size 2 "
     + " ".join(f"--a-{letter} 1" for letter in "abcdefghi"),
@@ -130,6 +132,13 @@ run batch.txt
 run batch.txt --gpus 7
 run batch.txt --gpus 16 --scale-batch
 run unknown.txt --set batch.global=4
+run five.txt --set batch.global=4
+run unknown.txt --gpus 4 --scale-batch --set batch.global=4
+import ds.json --model config.json -o o.yaml --force --gpus 8
+import ds.json --model config.json
+run ds.json
+search ds.json --gpus 7
+search config.json --gpus 4 --set model.seq_length=512
 """
 
 
@@ -177,6 +186,55 @@ def test_arguments_change_these_lines(snapshot: SnapshotAssertion) -> None:
     assert changed == snapshot
 
 
+PLAIN = {
+    "torchtitan": tomllib.loads(test_torchtitan.JOB),
+    "deepspeed": test_deepspeed.ZERO | test_deepspeed.zero(stage=3),
+    "hugging_face": test_hugging_face.of("mistral"),
+    "bridge": yaml.safe_load(test_bridge.EVEN),
+}
+READERS = {
+    "hugging_face": (import_hugging_face, "config.json"),
+    "bridge": (import_bridge, "config.yaml"),
+}
+DRAWN = tomllib.loads(Path(__file__).with_name("drawn_keys.toml").read_text("utf-8"))
+
+
+def with_keys(kind: str, keys: dict[str, Any]) -> str:
+    """Return what becomes of a plain source with these keys."""
+
+    def inner(section: dict[str, Any], name: str) -> Any:
+        section[name] = each if isinstance(each := section.get(name), dict) else {}
+        return section[name]
+
+    plain = json.loads(json.dumps(PLAIN[kind]))
+    for *sections, last, value in ((*key.split("."), value) for key, value in keys.items()):
+        reduce(inner, sections, plain)[last] = value
+    if kind == "torchtitan":
+        pairs = [(f"{name}.{key}", each) for name in plain for key, each in plain[name].items()]
+        job = "\n".join(f"{name} = {json.dumps(value)}" for name, value in pairs)
+        return answer(import_torchtitan, written("job.toml", job))
+    if kind == "deepspeed":
+        return answer(import_deepspeed, test_deepspeed.config(plain), gpus=16)
+    read, file = READERS[kind]
+    return answer(read, written(file, json.dumps(plain, indent=1)))
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+def test_keys_change_these_lines(kind: str, snapshot: SnapshotAssertion) -> None:
+    """Each value alone, and drawn values together; places move, and are left out."""
+    draw, values = random.Random(3), DRAWN[kind].items()
+    pairs = [(key, value) for key, each in values for value in each]
+    places = re.compile(r",? lines? \d+(, \d+)*|\.(toml|json|yaml):\d+:\d+|of \w+\.json")
+    plain = places.sub("", with_keys(kind, {})).splitlines()
+    changed = {"": "; ".join(plain)}
+    for keys in [*([pair] for pair in pairs), *(draw.sample(pairs, 5) for _ in range(99))]:
+        lines = places.sub("", with_keys(kind, dict(keys))).splitlines()
+        gone = [f"no {line}" for line in plain if line not in lines and lines[0] == plain[0]]
+        new = [line for line in lines if line not in plain]
+        changed[json.dumps(keys)] = "; ".join(" ".join(line.split()) for line in new + gone)
+    assert changed == snapshot
+
+
 @pytest.mark.parametrize("case", JOBS)
 def test_a_job_becomes_this_file(case: str, snapshot: SnapshotAssertion) -> None:
     assert answer(import_torchtitan, written("job.toml", JOBS[case])) == snapshot
@@ -190,16 +248,7 @@ def test_a_config_becomes_this_file(case: str, snapshot: SnapshotAssertion) -> N
 
 @pytest.mark.parametrize("case", BRIDGES)
 def test_a_printed_config_becomes_this_file(case: str, snapshot: SnapshotAssertion) -> None:
-    def read(source: str, overrides: Any) -> Any:
-        return bridge_draft(source, overrides, gpus=64).finished()
-
-    assert answer(read, written("config.yaml", BRIDGES[case])) == snapshot
-
-
-@pytest.mark.parametrize("case", SPEEDS)
-def test_a_json_of_deepspeed_becomes_this_file(case: str, snapshot: SnapshotAssertion) -> None:
-    file = test_deepspeed.config(test_deepspeed.ZERO, SPEEDS[case])
-    assert answer(import_deepspeed, file, gpus=16) == snapshot
+    assert answer(import_bridge, written("config.yaml", BRIDGES[case])) == snapshot
 
 
 def test_the_words_of_scripts_are_these(snapshot: SnapshotAssertion) -> None:
