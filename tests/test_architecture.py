@@ -35,9 +35,7 @@ ROOMS: dict[str, set[str]] = {
         *("errors", "units", "base", "schedules", "scenario", "hardware", "workload"),
         *("engine", "iteration"),
     },
-    "views": {
-        *("units", "base", "schedules", "scenario", "hardware", "iteration", "studies"),
-    },
+    "views": {*("units", "base", "schedules", "scenario", "hardware", "iteration", "studies")},
     "render": {
         *("errors", "units", "base", "schedules", "scenario", "workload", "engine"),
         *("iteration", "studies", "views"),

@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.random_programs import (
-    Link,
-    LinkedTask,
-    linked_program,
-    times_by_engine,
-)
+from benchmarks.random_programs import Link, LinkedTask, linked_program, times_by_engine
 from simtrain.engine import DeadlockError, Program, simulate
 from simtrain.errors import InputError
 

@@ -1,6 +1,7 @@
 """Statistics of errors by hand, our own predictions, long tables, errors that give intervals."""
 
 import dataclasses
+import itertools
 import math
 import pathlib
 import shutil
@@ -12,7 +13,7 @@ from simtrain.base.resources import find_profile
 from simtrain.errors import InputError
 from simtrain.guests.importing.runs import read_runs
 from simtrain.hardware.evidence import MeasuredRuns, RunKind, validated_on
-from simtrain.hardware.interval import interval_of
+from simtrain.hardware.interval import interval_of, ratio_interval, shared_errors
 from simtrain.scenario import load_scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.simulation import simulate
@@ -233,6 +234,14 @@ def test_the_stated_errors_are_those_of_the_shipped_runs_and_intervals_hold_90_p
         for name in names:
             assert getattr(runs_of_type, name) == getattr(expected, name), name
     assert (validation.interval_coverage or 0.0) >= 0.9
+    pairs = []
+    for first, second in itertools.combinations(validation.rows, 2):
+        if first.model == second.model and first.interval and second.interval:
+            shared = shared_errors((first.kind, second.kind), (first.shape, second.shape))  # type: ignore[arg-type]
+            ratio = ratio_interval(first.interval, second.interval, shared)
+            measured = (second.iteration_time_s or 0) / (first.iteration_time_s or 1)
+            pairs.append(ratio.p5 <= measured <= ratio.p95)
+    assert len(pairs) > 500 and sum(pairs) >= 0.95 * len(pairs)
     assert 0.4 <= (validation.half_interval_coverage or 0.0) <= 0.75
     widths = [row.interval.within for row in validation.rows if row.interval]
     assert statistics.median(widths) < 0.26
