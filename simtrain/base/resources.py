@@ -86,7 +86,7 @@ def _folder(kind: str) -> Path:
 @functools.lru_cache(maxsize=1024)  # sweeps look up profiles thousands of times per second
 def _shipped(folder: Path, name: str) -> Path | None:
     path = Path(f"{folder}{os.sep}{name}{_SUFFIX}")
-    return path if path.is_file() else None
+    return path if os.path.isfile(path) else None  # a name may be too long for a file
 
 
 @functools.cache
