@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9448,
     "docs/update": 891,
     "benchmarks": 1579,
-    "tests": 40605,
+    "tests": 40603,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
