@@ -245,8 +245,8 @@ class Kernels:
             attention, which then saves the repeated ones (torchtitan's repeat_kv).
         biases_in_products: products of linear layers add biases in their epilogues (torch's addmm).
             Otherwise a kernel of its own does, unless it is fused with the activation or residual.
-        log_softmax_loss: the unfused loss is torch's `F.cross_entropy`, unless ranks divide the
-            vocabulary. Otherwise it has Megatron-LM's kernels.
+        log_softmax_loss: the unfused loss is torch's `F.cross_entropy`, or that of DTensor if ranks
+            divide the vocabulary. Otherwise it has Megatron-LM's kernels.
     """
 
     fused_softmax: bool = True

@@ -12,6 +12,7 @@ from simtrain.durations.model import DurationModel
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import Scenario, check_scenario, software
@@ -241,6 +242,26 @@ def test_megatrons_own_fused_cross_entropy_by_hand(t: int) -> None:
     unfused = ops(plain, "F", "", head=True)
     assert max(op.holds_bytes for op in unfused) == (1 + 2) * logits
     assert saved_bytes(forward) == saved_bytes(unfused)
+
+
+@pytest.mark.parametrize(("t", "arrays", "arrays_back"), [(1, 2, 3), (2, 3, 4)])
+def test_peak_of_torchs_loss_by_hand(t: int, arrays: int, arrays_back: int) -> None:
+    """F: fp32 logits, log-probabilities, and between them DTensor's exponentials, besides 16-bit
+    logits. B: log-probabilities and the gradients of both steps, or DTensor's zeros, sum and
+    product. The log-probabilities are saved. DTensor's kernels move 19 fp32 arrays.
+    """
+    one = scenario(GPT, "torchtitan_compiled@2024.12", parallelism={"tensor": t})
+    fp32, chunk = 4 * ROWS * VOCAB // t, chunk_with(one, head=True)
+    passes: tuple[PassKind, ...] = "F", "B"
+    forward, backward = (pass_memory(pass_with(one, chunk, kind)) for kind in passes)
+    assert forward.extra_bytes == (arrays - 1) * fp32 + fp32 // 2
+    assert backward.extra_bytes == (arrays_back - 1) * fp32
+    kernels = [
+        op
+        for op in (*ops(one, "F", "", head=True), *ops(one, "B", "", head=True))
+        if isinstance(op.work, Elementwise) and not {"norm", "weight"} & {*op.name.split()}
+    ]
+    assert t == 1 or moved(kernels) == 19 * fp32 + 2 * 40 * ROWS
 
 
 def test_adam_of_foreach_passes_over_twenty_arrays() -> None:

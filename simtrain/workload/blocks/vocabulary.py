@@ -8,9 +8,11 @@ exponentials.
 
 from __future__ import annotations
 
-from simtrain.base.mesh import Group
+from collections.abc import Iterable
+from typing import Any
+
 from simtrain.workload.ops import Op, Ops, Phase, Tensor, collective, elementwise, gradient
-from simtrain.workload.tape import Parameter, Tape
+from simtrain.workload.tape import Microbatch, Parameter, Tape
 from simtrain.workload.work import FP32_BYTES, CollectiveKind, Elementwise, KernelFamily
 
 _LABEL_BYTES = 8
@@ -76,7 +78,7 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool) -> None:
     if batch.kernels.fused_cross_entropy:
         _FUSIONS[batch.kernels.cross_entropy_fusion](tape, logits)
         return
-    if batch.kernels.log_softmax_loss and not in_place and batch.tensor.num_ranks == 1:
+    if batch.kernels.log_softmax_loss and not in_place:
         _log_softmax_loss(tape, logits)
         return
     kept = tape.tensor("logits", logits.rows, logits.width, FP32_BYTES)
@@ -94,17 +96,8 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool) -> None:
         ("sum of exponentials", fp32, 0, shifted, "sum"),
         ("softmax of logits", fp32, fp32, shifted, None),
     )
-    forward = []
-    for name, read_bytes, write_bytes, held_bytes, reduced in steps[is_fp32:]:
-        saves, sizes = (kept,) if name == "softmax of logits" else (), (read_bytes, write_bytes)
-        forward.append(
-            elementwise(name, *sizes, saves=saves, holds_bytes=held_bytes, family=family)
-        )
-        if reduced:
-            token_sum = CollectiveKind.ALL_REDUCE, batch.tokens * FP32_BYTES, batch.tensor
-            forward.append(collective(f"cross entropy {reduced}", *token_sum))
-    if batch.context:
-        forward.append(_loss_sum(batch.context.group))
+    forward = _kernels_of(steps[is_fp32:], tape, kept)
+    forward += _loss_sum(batch)
     # The gradient overwrites the softmax.
     reads = (kept,) if is_fp32 else ()
     backward = [gradient("cross entropy", fp32, fp32, reads=reads, holds_bytes=0, family=family)]
@@ -116,34 +109,67 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool) -> None:
     tape.record("cross entropy", (logits,), (), forward, backward)
 
 
+def _kernels_of(steps: Iterable[tuple[Any, ...]], tape: Tape, kept: Tensor) -> list[Op]:
+    """Return a kernel per step: its name, bytes read, written and held, and what ranks then reduce.
+
+    The softmax saves `kept`.
+    """
+    ops, family = [], KernelFamily.CROSS_ENTROPY
+    num_bytes = tape.microbatch.tokens * FP32_BYTES
+    for name, *sizes, held_bytes, reduced in steps:
+        saves = (kept,) if "softmax" in name else ()
+        ops.append(elementwise(name, *sizes, saves=saves, holds_bytes=held_bytes, family=family))
+        if reduced:
+            token_sum = CollectiveKind.ALL_REDUCE, num_bytes, tape.microbatch.tensor
+            ops.append(collective(f"cross entropy {reduced}", *token_sum))
+    return ops
+
+
 def _log_softmax_loss(tape: Tape, logits: Tensor) -> None:
     """Record torch's `F.cross_entropy` of fp32 logits, which saves log-probabilities.
 
     The caller holds the logits in the compute type until the loss is computed (torchtitan/train.py:
     "need to free pred before bwd"). The gradient of the loss, with one number in each row, is an
-    array of its own. The conversion back frees both fp32 arrays.
+    array of its own. The conversion back frees all fp32 arrays.
+
+    If ranks divide the vocabulary, each operator of DTensor's formulas is a kernel with a result of
+    its own (torch/distributed/tensor/parallel/loss.py, `_log_softmax`, `_nll_loss_forward` and
+    `_nll_loss_and_log_softmax_backward`).
     """
     batch, rows, phase = tape.microbatch, logits.rows, Phase.INPUT_GRADIENT
     kept = tape.tensor("log-probabilities", rows, logits.width, FP32_BYTES)
     fp32, row_bytes = kept.num_bytes, logits.width * FP32_BYTES
-    is_fp32 = logits.element_bytes == FP32_BYTES
+    is_fp32, family = logits.element_bytes == FP32_BYTES, KernelFamily.CROSS_ENTROPY
     narrow = 0 if is_fp32 else logits.num_bytes
-    softmax, labels = log_softmax_work(rows, row_bytes), label_loss_work(rows, _LABEL_BYTES)
-    forward = [
-        Op("log-softmax of logits", softmax, Phase.FORWARD, (kept,), holds_bytes=narrow + 2 * fp32),
-        Op("loss of labels", labels, Phase.FORWARD, holds_bytes=narrow + fp32),
-    ]
-    labels = label_gradient_work(rows, row_bytes, _LABEL_BYTES)
-    softmax = log_softmax_gradient_work(rows, row_bytes)
-    backward = [
-        Op("loss of labels gradient", labels, phase, holds_bytes=fp32),
-        Op("log-softmax gradient", softmax, phase, reads=(kept,), holds_bytes=3 * fp32),
-    ]
+    work = label_gradient_work(rows, row_bytes, _LABEL_BYTES)
+    backward = [Op("loss of labels gradient", work, phase, holds_bytes=fp32)]
+    if batch.tensor.num_ranks == 1:
+        work, most = log_softmax_work(rows, row_bytes), narrow + 2 * fp32
+        forward = [Op("log-softmax of logits", work, Phase.FORWARD, (kept,), holds_bytes=most)]
+        work = label_loss_work(rows, _LABEL_BYTES)
+        forward.append(Op("loss of labels", work, Phase.FORWARD, holds_bytes=narrow + fp32))
+        work, most = log_softmax_gradient_work(rows, row_bytes), 3 * fp32
+        backward.append(Op("log-softmax gradient", work, phase, reads=(kept,), holds_bytes=most))
+    else:
+        both, most = narrow + fp32, narrow + 3 * fp32
+        steps = (
+            ("logits maximum", fp32, 0, both, "maximum"),
+            ("logits minus maximum", fp32, fp32, both + fp32, None),
+            ("exponentials", fp32, fp32, most, None),
+            ("sum of exponentials", fp32, 0, most, "sum"),
+            ("log-softmax of logits", fp32, fp32, most, None),
+            ("loss of labels", rows * (_SECTOR_BYTES + _LABEL_BYTES), 0, both, "target"),
+        )
+        forward = _kernels_of(steps, tape, kept)
+        backward += (
+            gradient("exponentials", fp32, fp32, holds_bytes=2 * fp32, family=family),
+            gradient("log-softmax", 2 * fp32, fp32, holds_bytes=3 * fp32, family=family),
+            gradient("loss", fp32, fp32, reads=(kept,), holds_bytes=4 * fp32, family=family),
+        )
     if not is_fp32:
         forward.insert(0, elementwise("logits to fp32", narrow, fp32))
         backward.append(elementwise("logits from fp32", fp32, narrow, phase))
-    if batch.context:
-        forward.append(_loss_sum(batch.context.group))
+    forward += _loss_sum(batch)
     tape.record("cross entropy", (logits,), (), forward, backward)
 
 
@@ -169,16 +195,17 @@ def _native_fusion(tape: Tape, logits: Tensor) -> None:
         collective("cross entropy target and sum", all_reduce, 2 * token_bytes, batch.tensor),
         elementwise(kept.name, fp32, fp32, saves=(kept,), holds_bytes=most, family=family),
     ]
-    if batch.context:
-        forward.append(_loss_sum(batch.context.group))
+    forward += _loss_sum(batch)
     backward = gradient("cross entropy", fp32, logits_bytes, reads=(kept,), family=family)
     tape.record("cross entropy", (logits,), (), forward, (backward,))
 
 
-def _loss_sum(context: Group) -> Op:
+def _loss_sum(batch: Microbatch) -> list[Op]:
     """Return the sum of losses and of the number of tokens (pretrain_gpt.py, loss_func)."""
-    kind = CollectiveKind.ALL_REDUCE
-    return collective("loss sum", kind, 2 * FP32_BYTES, context, holds_bytes=0)
+    if not batch.context:
+        return []
+    sums = CollectiveKind.ALL_REDUCE, 2 * FP32_BYTES, batch.context.group
+    return [collective("loss sum", *sums, holds_bytes=0)]
 
 
 def _te_fusion(tape: Tape, logits: Tensor) -> None:
