@@ -18,7 +18,7 @@ BUDGET = {
     "schedules": 2227,
     "scenario": 6644,
     "hardware": 2488,
-    "workload": 9527,
+    "workload": 9554,
     "durations": 983,
     "engine": 1097,
     "iteration": 6855,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9448,
     "docs/update": 891,
     "benchmarks": 1579,
-    "tests": 40603,
+    "tests": 40624,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
