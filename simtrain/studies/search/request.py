@@ -221,10 +221,10 @@ def _values(base: Scenario, name: str, written: Sequence[Any] | None) -> tuple[A
         raise refused(f"{name} is not of a layout", "compare its values with simtrain sweep")
     if any(is_change(at.value) for where, at in places.items() if where[: len(path)] == path):
         raise refused(f"{name} is set by --set and varied", "remove one of them")
-    if written is None and name == "schedule":
-        return tuple(NAMED)
     if written is None:
-        return ()
+        return tuple(NAMED) if name == "schedule" else ()
+    if not written:
+        raise refused(f"{name} has no values", f"write them, or --vary {name} for the usual ones")
     values = tuple(dict.fromkeys(value_at(base.replace({name: value}), name) for value in written))
     for value in values:
         policy = isinstance(value, RecomputePolicy)

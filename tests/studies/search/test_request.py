@@ -128,6 +128,7 @@ def test_a_held_field_keeps_the_value_of_the_file() -> None:
         ("memory.zero_stage=1,2", "E838 memory.zero_stage is set by --set and varied"),
         ("memory.shard_over=2", "E838 memory.shard_over is not of a layout"),
         ("recompute=auto", "E838 auto is a choice"),
+        ("batch.micro=", "E838 batch.micro has no values"),
         ("batch.micro=0", "E204 batch.micro is 0"),
     ],
 )
