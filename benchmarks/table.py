@@ -70,11 +70,7 @@ def _add() -> int:
 
 BARE = ("-c", "import numpy, pydantic, typer, rich")
 STARTS = ("--version", "--help", "show E310", "show scenarios", "run llama3_70b")
-COMPLETION = {
-    "_SIMTRAIN_COMPLETE": "complete_bash",
-    "COMP_WORDS": "simtrain run llama",
-    "COMP_CWORD": "2",
-}
+COMPLETION = {"_SIMTRAIN_COMPLETE": "bash"}
 _NUM_STARTS = 15
 
 
@@ -156,7 +152,9 @@ def _rows() -> Iterator[Row]:
     for words in STARTS:
         yield Row(f"simtrain {words}", partial(start, words.split()), "bare imports")
 
-    yield Row("completion of simtrain run", partial(start, (), COMPLETION), "bare imports")
+    yield Row(
+        "completion of simtrain run", partial(start, ("run", "llama"), COMPLETION), "bare imports"
+    )
 
 
 ROWS = [*_rows()]

@@ -17,16 +17,10 @@ from rich.console import Console
 from calibrate.benchmarks.sizes import BenchmarkPart, sizes_for
 from calibrate.records import Compute
 from simtrain.base.extras import require
+from simtrain.base.resources import list_profiles, list_stacks
 from simtrain.commands.declare import Argument, Option
 from simtrain.commands.group import INTERRUPTED, MISSED, CliGroup
-from simtrain.commands.options import (
-    OUT,
-    OutOption,
-    SetOption,
-    refuse,
-    shipped_profiles,
-    shipped_stacks,
-)
+from simtrain.commands.options import OUT, OutOption, SetOption, refuse
 from simtrain.commands.output import Output, show, show_view
 from simtrain.errors import InputError
 
@@ -131,10 +125,10 @@ def check(
 
 
 def fit(
-    sources: Annotated[list[Path], Argument(metavar="SOURCE")],
+    sources: Annotated[list[Path], Argument("SOURCE")],
     out: OutOption = None,
-    base: Annotated[str | None, Option(autocompletion=shipped_profiles)] = None,
-    software: Annotated[str | None, Option(autocompletion=shipped_stacks)] = None,
+    base: Annotated[str | None, Option(complete=list_profiles)] = None,
+    software: Annotated[str | None, Option(complete=list_stacks)] = None,
     overrides: SetOption = None,
     details: bool = False,
 ) -> None:

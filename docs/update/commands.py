@@ -38,7 +38,6 @@ def printed(document: str, command: str) -> str:
         patch.object(printing, "_PLAIN_WIDTH", 80),
         chdir(folder(document).name),
         patch.object(sys, "argv", ["simtrain", *words]),
-        patch.object(sys.modules["__main__"], "__package__", None),  # help names argv[0] then
         patch.dict(os.environ, {"COLUMNS": "80"}),
         redirect_stdout(out),
         redirect_stderr(io.StringIO()) as errors,

@@ -44,7 +44,7 @@ class Comparer(ABC):
 COMPARERS = Parts[Comparer]("comparers", Comparer, ())
 ComparisonFields = Annotated[
     dict[str, Any],
-    Fields(ComparisonRequest, "schedules top", {"top": Annotated[int, Option(min=1)]}),
+    Fields(ComparisonRequest, "schedules top", {"top": Option(min=1)}),
 ]
 
 

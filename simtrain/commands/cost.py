@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from simtrain.commands.declare import Fields, Option, Written, options_first
+from simtrain.commands.declare import Fields, Option, options_first
 from simtrain.commands.options import AllowOomOption, refuse
 from simtrain.commands.output import Output, show_answer
 from simtrain.commands.printing import progress_bar
@@ -25,7 +25,7 @@ TrainingFields = Annotated[
     Fields(
         CostRequest,
         "tokens days goodput spares checkpoint interval draws seed price pue co2",
-        {"goodput": Annotated[float | str, Option(metavar="SHARE"), Written(read_goodput)]},
+        {"goodput": Option(metavar="SHARE", parse=read_goodput)},
     ),
 ]
 

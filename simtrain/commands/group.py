@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -47,3 +47,14 @@ class CliGroup(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._sources)
+
+    def named_by(self, path: str, words: Sequence[str]) -> tuple[str, Any, Sequence[str]]:
+        """Return the command or group that the first words name, its path, and the other words."""
+        name, others = "".join(words[:1]), words[1:]
+        if name not in self and name[:1] not in ("", "-"):
+            name, others = self.default(name), words
+        if name not in self:
+            return path, self, words
+        path, command = f"{path} {name}", self[name]
+        is_group = isinstance(command, CliGroup)
+        return command.named_by(path, others) if is_group else (path, command, others)

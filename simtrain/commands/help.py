@@ -3,87 +3,94 @@
 from __future__ import annotations
 
 import re
-import shutil
-import sys
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Mapping
 from inspect import getdoc
 from typing import Any
 
 from simtrain.base.request import without_descriptions
-from simtrain.commands.declare import FIRST_OPTIONS, CliOptions
+from simtrain.commands.declare import FIRST_OPTIONS, CliOption, CliOptions
 from simtrain.commands.group import CliGroup
+from simtrain.commands.printing import has_colours
 
-_SHOW = "Show completion for the current shell, to copy it or customize the installation."
-_VERSION = [
-    ("--version", "", "Print the version and exit."),
-    ("--install-completion", "", "Install completion for the current shell."),
-    ("--show-completion", "", _SHOW),
-]
-_HELP = ("--help", "-h", "Show this message and exit.")
-_ASCII = str.maketrans("╭╮╰╯─│", "++++-|")
-_LEAST_WIDTH = 20
-
-
-def texts_of(function: Callable[..., Any]) -> list[str]:
-    """Return the paragraphs of a command's help, each as one line."""
-    paragraphs = without_descriptions(getdoc(function) or "").split("\n\n")
-    return [" ".join(paragraph.split()) for paragraph in paragraphs]
+HELP, ALL = ("--help", "-h"), "--all"
+GROUP_OPTIONS = {
+    "--version": "Print the version and exit.",
+    "--install-completion": "Install completion for your shell, or for the one that follows.",
+    "--show-completion": "Print what --install-completion adds to a file of the shell.",
+}
+_EXAMPLE = "Example: "
+_VALUES = {bool: "", str: "TEXT", int: "N", float: "X"}
+_NAME = re.compile(r"^(?:  \S+(?: \S+)*|Usage:|Example:)", re.MULTILINE)
 
 
-def short_help(path: str, function: Callable[..., None], width: int) -> str:
-    """Return lines: of each argument and first option the first sentence of its help."""
-    every = CliOptions.of(function).in_order
-    first = getattr(function, FIRST_OPTIONS, ())
-    arguments = [each for each in every if each.is_argument]
-    options = [each for each in every if not each.is_argument]
-    shown = [*arguments, *(each for each in options if each.key in first or not first)]
-    rows = {", ".join(each.labels): each.help for each in shown}
-    column = max(map(len, rows), default=0) + 4
-    summary, *details = texts_of(function)
-    words = [path, *(label for each in arguments for label in each.labels), "[OPTIONS]"]
-    lines = [f"Usage: {' '.join(words)}", "", textwrap.fill(summary, width), ""]
-    for label, text in rows.items():
-        sentence = re.split(r"(?<=[^ .]{2})\. ", text)[0].rstrip(".")
-        begin, indent = f"  {label}".ljust(column), " " * column
-        lines.append(textwrap.fill(sentence, width, initial_indent=begin, subsequent_indent=indent))
-    lines.append("")
-    for text in details:
-        if text.startswith("Example: "):
-            lines.append(textwrap.fill(text, width, subsequent_indent=" " * len("Example: ")))
-    return "\n".join([*lines, f"All options and details: {path} --help --all", ""])
+def help_of(path: str, command: CliGroup | Callable[..., None], is_whole: bool, width: int) -> str:
+    """Return the help of a group or a command.
+
+    Args:
+        path: the words that name it.
+        command: the group, or what the command calls.
+        is_whole: with all options and paragraphs; otherwise the first sentence on each argument
+            and first option, and the examples.
+        width: columns of a page.
+    """
+    texts = texts_of(command)
+    if isinstance(command, CliGroup):
+        others = GROUP_OPTIONS if command.version else {}
+        rows = {name: texts_of(command[name])[0] for name in command}
+        usage = f"Usage: {path} COMMAND [OPTIONS]"
+        return _page(width, usage, *texts, rows, others | {"-h, --help": "Print this and exit."})
+    options, first = CliOptions.of(command).in_order, getattr(command, FIRST_OPTIONS, ())
+    arguments = [each.label + "..." * each.is_list for each in options if each.is_argument]
+    usage = " ".join(["Usage:", path, *arguments, "[OPTIONS]"])
+    if is_whole:
+        return _page(width, usage, *texts, dict(map(_row, options)))
+    shown = (each for each in options if each.is_argument or each.key in first or not first)
+    rows = {each.label: re.split(r"(?<=[^ .]{2})\. ", each.help)[0].rstrip(".") for each in shown}
+    examples = [text for text in texts if text.startswith(_EXAMPLE)]
+    end = "\n".join([*examples, f"All options and details: {path} {HELP[0]} {ALL}"])
+    return _page(width, usage, texts[0], rows, end)
 
 
-def group_help(path: str, group: CliGroup) -> str:
-    """Return the options and the commands of a group, each with the first paragraph of its help."""
-    width = max(shutil.get_terminal_size().columns, 2 * _LEAST_WIDTH)
-    texts = [f"Usage: {path} [OPTIONS] COMMAND [ARGS]...", "", *group.help.split("\n"), ""]
-    lines = [f" {line}" for text in texts for line in _wrapped(text, width - 2)]
-    options = [*(_VERSION if group.version else ()), _HELP]
-    column = max(len(name) for name, _, _ in options) + 2
-    rows = [(f"{name:{column}}{short:8}<bool>  ", text) for name, short, text in options]
-    column = max(map(len, group)) + 2
-    commands = [(name.ljust(column), _summary(group[name])) for name in group]
-    boxes = [*_boxed("Options", rows, width), *_boxed("Commands", commands, width)]
-    text = "\n".join([*(line.ljust(width) for line in ("", *lines)), *boxes, ""])
-    has_boxes = (sys.stdout.encoding or "utf").lower().startswith("utf")
-    return text if has_boxes else text.translate(_ASCII)
+def texts_of(command: CliGroup | Callable[..., Any]) -> list[str]:
+    """Return the paragraphs of the help of a group or a command, each as one line."""
+    text = command.help if isinstance(command, CliGroup) else getdoc(command) or ""
+    return [" ".join(each.split()) for each in without_descriptions(text).split("\n\n")]
 
 
-def _summary(command: CliGroup | Callable[..., None]) -> str:
-    return command.help if isinstance(command, CliGroup) else texts_of(command)[0]
+def first_example(path: str, function: Callable[..., Any]) -> str:
+    """Return a fix: the first example of a command, or how its help is printed."""
+    examples = [text for text in texts_of(function) if text.startswith(_EXAMPLE)]
+    return f"for example: {examples[0].removeprefix(_EXAMPLE)}" if examples else f"{path} --help"
 
 
-def _boxed(title: str, rows: Iterable[tuple[str, str]], width: int) -> list[str]:
-    """Return a box with a name and a wrapped text in each row."""
-    inside = width - 4
-    lines = [f"╭─ {title} ".ljust(width - 1, "─") + "╮"]
-    for label, text in rows:
-        first, *others = _wrapped(text, inside - len(label))
-        lines += [f"│ {label + first:{inside}} │"]
-        lines += [f"│ {' ' * len(label) + line:{inside}} │" for line in others]
-    return [*lines, "╰" + "─" * (width - 2) + "╯"]
+def _row(option: CliOption) -> tuple[str, str]:
+    """Return an option with its value; and what it means, with choices, range and default."""
+    default, choices = option.default, ", ".join(option.choices)
+    facts = ["required"] * option.is_required + [f"one of {choices}"] * bool(choices)
+    facts += [option.range] * bool(option.range)
+    if default and type(default) in (str, int, float) and not option.mark.parse:
+        facts.append(f"default {default}")
+    value = option.mark.metavar or ("WORD" if choices else _VALUES.get(option.type, "PATH"))
+    label = option.label if option.is_argument else f"{option.label} {value}".rstrip()
+    return label, f"{option.help} ({'; '.join(facts)})" if facts else option.help
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, max(width, _LEAST_WIDTH), break_on_hyphens=False) or [""]
+def _page(width: int, *parts: str | Mapping[str, str]) -> str:
+    """Return texts, and tables of names and texts, with an empty line between them."""
+    return "\n\n".join("\n".join(_lines(part, width)) for part in parts) + "\n"
+
+
+def _lines(part: str | Mapping[str, str], width: int) -> Iterator[str]:
+    if isinstance(part, str):
+        rows = [(line, len(_EXAMPLE) * line.startswith(_EXAMPLE)) for line in part.split("\n")]
+    else:
+        column = max(map(len, part)) + 4
+        rows = [(f"  {name}".ljust(column) + text, column) for name, text in part.items()]
+    for line, indent in rows:
+        yield textwrap.fill(line, width, subsequent_indent=" " * indent, break_on_hyphens=False)
+
+
+def coloured(page: str) -> str:
+    """Return a page with coloured names, if stdout shows colours."""
+    return _NAME.sub("\x1b[36m\\g<0>\x1b[0m", page) if has_colours() else page

@@ -2,71 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
+from simtrain.base.resources import list_scenarios
 from simtrain.commands.declare import Argument, Option
 from simtrain.errors import InputError, Location
 
 
-def _shipped(kind: str) -> Callable[[str], list[str]]:
-    """Return a function that completes the names of what comes with simtrain."""
-
-    def names(typed: str) -> list[str]:
-        """Return the names that begin with the typed text."""
-        from simtrain.base import resources
-
-        return [name for name in getattr(resources, f"list_{kind}")() if name.startswith(typed)]
-
-    return names
-
-
-shipped_scenarios = _shipped("scenarios")
-shipped_sweeps = _shipped("sweeps")
-shipped_profiles = _shipped("profiles")
-shipped_stacks = _shipped("stacks")
-
-
-def error_codes(typed: str) -> list[str]:
-    """Return the codes of errors that begin with the typed text."""
-    from simtrain.render.explanations import codes
-
-    return [code for code in codes() if code.startswith(typed.upper())]
-
-
-def settable_fields(typed: str) -> list[str]:
+def settable_fields() -> Iterable[str]:
     """Return the fields of a scenario that --set can begin with."""
     from simtrain.base.strict_yaml.validation import settable_names
     from simtrain.scenario import Scenario
 
-    return [name for name in settable_names(Scenario) if name.startswith(typed)]
+    return settable_names(Scenario)
 
 
-ScenarioArgument = Annotated[
-    str,
-    Argument(
-        help="Scenario file, or name of a scenario that comes with simtrain.",
-        autocompletion=shipped_scenarios,
-    ),
-]
-SeveralScenarios = Argument(
-    metavar="SCENARIO",
-    help="Scenario files, or names of scenarios that come with simtrain.",
-    autocompletion=shipped_scenarios,
+SCENARIO = Argument(
+    "SCENARIO",
+    "Scenario file, or name of a scenario that comes with simtrain.",
+    complete=list_scenarios,
 )
+ScenarioArgument = Annotated[str, SCENARIO]
 SetOption = Annotated[
     list[str] | None,
     Option(
-        "--set",
-        help="Set a field: parallelism.tensor=4. May be repeated.",
-        autocompletion=settable_fields,
+        "--set", "Set a field: parallelism.tensor=4. May be repeated.", complete=settable_fields
     ),
 ]
 AllowOomOption = Annotated[
-    bool, Option("--allow-oom", help="Simulate even if the scenario does not fit in memory.")
+    bool, Option(help="Simulate a scenario that does not fit in memory, too.")
 ]
-OUT = Option("-o", "--output")
+OUT = Option("-o --output")
 """The file or folder that a command writes; the ending of a file decides what it is."""
 OutOption = Annotated[Path | None, OUT]
 

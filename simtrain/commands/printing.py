@@ -21,15 +21,18 @@ _FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE"}
 
 
 def text_width() -> int:
-    """Return the width of the terminal; for a file or a pipe that of COLUMNS, by default 120."""
-    if sys.stdout.isatty() or _FORCED & os.environ.keys():
-        from rich.console import Console
-
-        if (console := Console()).is_terminal:
-            return console.width
+    """Return COLUMNS or the width of the terminal; for a file or a pipe by default 120."""
     columns = os.environ.get("COLUMNS", "")
-    is_width = columns.isascii() and columns.isdecimal() and len(columns) < _MOST_DIGITS
-    return max(int(columns), _LEAST_WIDTH) if is_width else _PLAIN_WIDTH
+    if columns.isascii() and columns.isdecimal() and len(columns) < _MOST_DIGITS:
+        return max(int(columns), _LEAST_WIDTH)
+    width = os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else 0
+    return max(width, _LEAST_WIDTH) if width else _PLAIN_WIDTH
+
+
+def has_colours() -> bool:
+    """Return whether stdout shows colours, by the variables that rich reads too."""
+    is_terminal = sys.stdout.isatty() or not _FORCED.isdisjoint(os.environ)
+    return is_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def emit(text: str, stream: TextIO | None = None) -> None:

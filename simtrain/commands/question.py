@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from simtrain.base.importer import ImportRequest, importer_of_file
 from simtrain.base.registered import registered
 from simtrain.base.values import dataclass, field, replace
-from simtrain.commands.declare import Fields, Option, Written
-from simtrain.commands.options import (
-    ScenarioArgument,
-    SetOption,
-    SeveralScenarios,
-    refuse,
-)
+from simtrain.commands.declare import Fields, Option
+from simtrain.commands.options import SCENARIO, ScenarioArgument, SetOption, refuse
 from simtrain.commands.printing import status
 from simtrain.errors import InputError, Location
 
@@ -22,10 +17,6 @@ if TYPE_CHECKING:
     from simtrain.hardware.likeness import OwnRun
     from simtrain.iteration.report.result import Result
     from simtrain.scenario import Scenario
-
-
-_PANEL = "Files of other tools"
-_IMPORT_OPTION = Option(rich_help_panel=_PANEL)
 
 
 def read_variables(texts: list[str], option: str) -> dict[str, str]:
@@ -45,21 +36,10 @@ def read_variables(texts: list[str], option: str) -> dict[str, str]:
     return variables
 
 
+_VARIABLE = "A variable of a script that the script does not decide. May be repeated."
 _IMPORT_FORMS = {
-    "gpus": Annotated[int | None, Option(min=1)],
-    "env": Annotated[
-        dict[str, str] | None,
-        Option(
-            metavar="VAR=VALUE",
-            help="Value of a variable of a script, where the script does not decide it. May be "
-            "repeated.",
-            rich_help_panel=_PANEL,
-        ),
-        Written(read_variables, list[str]),
-    ],
-    "model": Annotated[str, _IMPORT_OPTION],
-    "ignore_unknown": Annotated[bool, _IMPORT_OPTION],
-    "capture": Annotated[bool, _IMPORT_OPTION],
+    "gpus": Option(min=1),
+    "env": Option(help=_VARIABLE, metavar="VAR=VALUE", parse=read_variables, is_repeated=True),
 }
 
 
@@ -161,7 +141,7 @@ class Questions:
         changes: what is changed in each.
     """
 
-    scenarios: Annotated[list[str], SeveralScenarios]
+    scenarios: Annotated[list[str], SCENARIO]
     changes: Changes = Changes()
 
     def each(self) -> list[Question]:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from simtrain.commands.declare import Option, Written, options_first
+from simtrain.commands.declare import Option, options_first
 from simtrain.commands.options import AllowOomOption, parse_numbers, parse_window_s, refuse
 from simtrain.commands.output import PAGES, Output, show_view
 from simtrain.commands.output import show as show_answer
@@ -20,14 +20,14 @@ from simtrain.render.traces import HELP, SCHEDULE, SUFFIXES
 
 if TYPE_CHECKING:
     from simtrain.base.plain_data import PlainData
+    from simtrain.iteration.report.origins import FigureName
     from simtrain.iteration.report.result import Result
     from simtrain.scenario import Scenario
     from simtrain.studies.variation import DrawnTimes
     from simtrain.views.view import View
 
-Figure = Literal["iteration_time", "mfu", "hfu", "peak_memory"]
 Shown = Literal["memory", "ops", "sources", "mfu", "hfu", "peak_memory", "schedule", "settings"]
-_FIGURES: dict[str, Figure] = {
+_FIGURES: dict[str, FigureName] = {
     "sources": "iteration_time",
     "mfu": "mfu",
     "hfu": "hfu",
@@ -50,9 +50,9 @@ def run(
     question: Question,
     output: Output,
     show: Shown | None = None,
-    out: Annotated[Path | None, Option("-o", "--output", help=OUT_HELP)] = None,
-    stages: Annotated[list[int] | None, Written(parse_numbers)] = None,
-    window: Annotated[tuple[float, float] | None, Written(parse_window_s)] = None,
+    out: Annotated[Path | None, Option("-o --output", help=OUT_HELP)] = None,
+    stages: Annotated[list[int] | None, Option(parse=parse_numbers)] = None,
+    window: Annotated[tuple[float, float] | None, Option(parse=parse_window_s)] = None,
     measured: list[str] | None = None,
     draws: int | None = None,
     seed: int | None = None,

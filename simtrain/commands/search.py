@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from simtrain.base.resources import list_profiles
 from simtrain.commands.cost import read_goodput
-from simtrain.commands.declare import Fields, Option, Written, options_first
+from simtrain.commands.declare import Fields, Option, options_first
 from simtrain.commands.group import MISSED
-from simtrain.commands.options import OutOption, refuse, shipped_profiles
+from simtrain.commands.options import OutOption, refuse
 from simtrain.commands.output import PAGES, Output, check_file, show
 from simtrain.commands.question import Question, SearchQuestion, read_measured
 from simtrain.studies.search.request import SearchRequest
@@ -32,36 +33,23 @@ def _names(text: str, _: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-_GOODPUT_HELP = (
-    "With --tokens: share of the training time spent in iterations, or auto. Default: 1."
-)
+_GPUS_HELP = "Number of GPUs; with --tokens also several: 256,512, or 128..4096."
+_GOODPUT_HELP = "With --tokens: share of the time spent in iterations, or auto. Default: 1."
 SearchFields = Annotated[
     dict[str, Any],
     Fields(
         SearchRequest,
         "gpus top seconds days budget goodput price",
         {
-            "gpus": Annotated[
-                tuple[int, ...],
-                Option(help="Number of GPUs; with --tokens also several: 256,512, or 128..4096."),
-                Written(_gpus, list[str]),
-            ],
-            "top": Annotated[int, Option(min=1)],
-            "budget": Annotated[str | None, Option(metavar="PRICE")],
-            "goodput": Annotated[
-                float | str,
-                Option(metavar="SHARE", help=_GOODPUT_HELP),
-                Written(read_goodput),
-            ],
-            "price": Annotated[str | None, Option(help="With --tokens: as for cost.")],
+            "gpus": Option(help=_GPUS_HELP, parse=_gpus, is_repeated=True),
+            "top": Option(min=1),
+            "budget": Option(metavar="PRICE"),
+            "goodput": Option(help=_GOODPUT_HELP, metavar="SHARE", parse=read_goodput),
+            "price": Option(help="With --tokens: as for cost."),
         },
     ),
 ]
-ClustersOption = Annotated[
-    list[str] | None,
-    Option("--cluster", autocompletion=shipped_profiles),
-    Written(_names),
-]
+_CLUSTERS = Option("--cluster", complete=list_profiles, parse=_names)
 _OF_TRAINING = ("days", "budget", "goodput", "price")
 
 
@@ -72,14 +60,14 @@ def search(
     output: Output,
     out: OutOption = None,
     tokens: str | None = None,
-    clusters: ClustersOption = None,
+    clusters: Annotated[list[str] | None, _CLUSTERS] = None,
     measured: list[str] | None = None,
     *,
     vary: Annotated[list[str] | None, Option(metavar="FIELD[=VALUES]")] = None,
     hold: Annotated[list[str] | None, Option(metavar="FIELD")] = None,
     details: bool = False,
 ) -> None:
-    """Find the fastest (or cheapest) layout on N GPUs, or clusters and numbers of GPUs to train on.
+    """Find the fastest layout on N GPUs, or clusters and numbers of GPUs to train on.
 
     Args:
         out: a page (.html); or a folder for a scenario file per layout; replaces no file.

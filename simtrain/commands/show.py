@@ -9,22 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from simtrain.base.resources import (
-    document_files,
-    find_profile,
-    find_scenario,
-    find_stack,
-    find_sweep,
-    line_of,
-    list_profiles,
-    list_scenarios,
-    list_stacks,
-    list_sweeps,
-)
+from simtrain.base import resources
 from simtrain.commands.declare import Argument
 from simtrain.commands.group import CliGroup
 from simtrain.commands.options import OutOption, refuse
-from simtrain.commands.output import Output, show, show_view
+from simtrain.commands.output import Output, show_view
+from simtrain.commands.output import show as show_answer
 from simtrain.commands.printing import emit, text_width
 from simtrain.errors import InputError, did_you_mean
 
@@ -33,10 +23,10 @@ _CODE = re.compile(r"[eE]?\d+")
 _CODE_OR_COMMENT = re.compile(r"^```.*?^```|`[^`\n]*`|<!--.*?-->\n?", re.DOTALL | re.MULTILINE)
 """Comments mark generated figures; in code they are an example."""
 _FILES: dict[str, tuple[Callable[[], list[str]], Callable[[str], Path]]] = {
-    "scenarios": (list_scenarios, find_scenario),
-    "profiles": (list_profiles, find_profile),
-    "sweeps": (list_sweeps, find_sweep),
-    "stacks": (list_stacks, find_stack),
+    "scenarios": (resources.list_scenarios, resources.find_scenario),
+    "profiles": (resources.list_profiles, resources.find_profile),
+    "sweeps": (resources.list_sweeps, resources.find_sweep),
+    "stacks": (resources.list_stacks, resources.find_stack),
 }
 """Shipped files by their kind: their names, and the file of a name."""
 _TEXTS = {
@@ -47,17 +37,16 @@ _TEXTS = {
 _LONGEST_NAME = 80
 
 
-def shipped_names(typed: str = "") -> list[str]:
-    """Return the names of what ships that begin with a text: for completion, and for guesses."""
-    from simtrain.commands.options import error_codes
+def shipped_names() -> list[str]:
+    """Return the names of what ships: for completion, and for guesses."""
+    from simtrain.render.explanations import codes
 
-    names = [*_lists(), *_TEXTS, *document_titles()]
-    names += [name for names_of_kind, _ in _FILES.values() for name in names_of_kind()]
-    return [name for name in names if name.startswith(typed)] + error_codes(typed)
+    files = (name for names, _ in _FILES.values() for name in names())
+    return [*_lists(), *_TEXTS, *document_titles(), *files, *codes()]
 
 
-def show_shipped(
-    name: Annotated[str | None, Argument(autocompletion=shipped_names)] = None,
+def show(
+    name: Annotated[str | None, Argument(complete=shipped_names)] = None,
     out: OutOption = None,
     *,
     output: Output,
@@ -92,12 +81,12 @@ def show_shipped(
         else:
             columns, rows = lists[name]
             show_view(output, names_view(columns, rows()))
-    elif _is_path(name) or (name in list_profiles() and out is None):
+    elif _is_path(name) or (name in resources.list_profiles() and out is None):
         refuse({"-o": out}, "copies what comes with simtrain, not a file")
         from simtrain.views.profile import load_page, profile_view
 
         page = load_page(name)
-        show(output, page, lambda: profile_view(page))
+        show_answer(output, page, lambda: profile_view(page))
     else:
         refuse(output.written, "is for lists and profiles")
         _print_text(name, out)
@@ -123,14 +112,14 @@ def _overview() -> Rows:
 def _described(kind: str) -> Rows:
     names, find = _FILES[kind]
     for name in names():
-        yield name, line_of(find(name), "description")
+        yield name, resources.line_of(find(name), "description")
 
 
 def _profiles() -> Rows:
     from simtrain.hardware.evidence import evidence_of
     from simtrain.hardware.load import load_profile
 
-    for name in list_profiles():
+    for name in resources.list_profiles():
         profile = load_profile(name)
         yield name, evidence_of(profile, name).level, profile.description
 
@@ -153,7 +142,7 @@ def _print_text(name: str, out: Path | None) -> None:
     """Print a text, or write it to a file that does not exist."""
     from simtrain.base.output_folder import write_new
 
-    is_scenario = name in ("template", "fields", *list_scenarios())
+    is_scenario = name in ("template", "fields", *resources.list_scenarios())
     text = _text(name)
     if out is None:
         emit(text)
@@ -195,7 +184,6 @@ def _text(name: str) -> str:
 
 # ---------------------------------------------------------- references made from the program
 
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _COMMANDS = """\
 # Commands
 
@@ -216,25 +204,16 @@ def _commands_page() -> str:
     """Return a section for `simtrain` itself, then one for each command."""
     from simtrain.commands.cli import commands
 
-    parts = [_COMMANDS, _help_of([])]
-    for name, command in commands.items():
-        names = [[name, inner] for inner in command] if isinstance(command, CliGroup) else [[name]]
-        parts += map(_help_of, names)
-    return "\n".join(parts)
+    return "\n".join([_COMMANDS, *_helps("simtrain", commands)])
 
 
-def _help_of(words: list[str]) -> str:
-    from typer.testing import CliRunner
+def _helps(path: str, command: CliGroup | Callable[..., None]) -> Iterator[str]:
+    from simtrain.commands.help import help_of
 
-    from simtrain.commands.cli import commands
-    from simtrain.commands.typed import typer_app
-
-    runner = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"})
-    all_help = [*words, "--help", "--all"]
-    printed = runner.invoke(typer_app(commands), all_help, prog_name="simtrain").output
-    lines = [line.rstrip() for line in _ANSI.sub("", printed).split("\n")]
-    text = "\n".join(lines).strip("\n")
-    return f"## {' '.join(['simtrain', *words])}\n\n```text\n{text}\n```\n"
+    yield f"## {path}\n\n```text\n{help_of(path, command, True, 80)}```\n"
+    if isinstance(command, CliGroup):
+        for name in command:
+            yield from _helps(f"{path} {name}", command[name])
 
 
 def _errors_page() -> str:
@@ -260,7 +239,7 @@ REFERENCES: dict[str, tuple[str, Callable[[], str]]] = {
 def document_titles() -> dict[str, str]:
     """Titles of all documents by name, such as "tutorial" and "reference/errors"."""
     titles = {name: title for name, (title, _) in REFERENCES.items()}
-    for name, path in document_files().items():
+    for name, path in resources.document_files().items():
         with path.open(encoding="utf-8") as lines:
             titles[name] = next(lines).removeprefix("# ").rstrip("\n")
     return dict(sorted(titles.items()))
@@ -272,7 +251,7 @@ def document_text(name: str) -> str | None:
     Args:
         name: its name, the last part of its name, or "docs/NAME.md".
     """
-    wanted, files = name.removeprefix("docs/").removesuffix(".md"), document_files()
+    wanted, files = name.removeprefix("docs/").removesuffix(".md"), resources.document_files()
     for full_name in (*files, *REFERENCES):
         if wanted in (full_name, full_name.rpartition("/")[2]):
             if full_name in REFERENCES:

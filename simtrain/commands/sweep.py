@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
+from simtrain.base.resources import list_sweeps
 from simtrain.commands.declare import Argument, Option, options_first
 from simtrain.commands.group import INTERRUPTED
-from simtrain.commands.options import OutOption, SetOption, refuse, shipped_sweeps
+from simtrain.commands.options import OutOption, SetOption, refuse
 from simtrain.commands.output import PAGES, Output, check_file, show, show_answer
 from simtrain.commands.printing import emit, progress_bar, status
 from simtrain.studies.requests import SweepRequest
@@ -18,7 +19,7 @@ from simtrain.studies.requests import SweepRequest
 
 @options_first("source out query overrides workers")
 def sweep(
-    source: Annotated[str, Argument(metavar="SWEEP", autocompletion=shipped_sweeps)],
+    source: Annotated[str, Argument("SWEEP", complete=list_sweeps)],
     output: Output,
     out: OutOption = None,
     gpus: Annotated[int | None, Option(min=1)] = None,

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from simtrain.base.plug_ins import Parts
+from simtrain.base.resources import list_profiles, list_stacks
 from simtrain.base.values import dataclass
 from simtrain.commands.declare import Argument, Fields, Option, options_first
-from simtrain.commands.options import OutOption, SetOption, refuse, shipped_profiles, shipped_stacks
+from simtrain.commands.options import OutOption, SetOption, refuse
 from simtrain.commands.output import Output
 from simtrain.errors import InputError, Location
 from simtrain.studies.requests import ValidationRequest
@@ -66,9 +67,9 @@ MeasuredFields = Annotated[
         ValidationRequest,
         "files cluster software",
         {
-            "files": Annotated[list[Path], Argument(metavar="MEASURED")],
-            "cluster": Annotated[str, Option(autocompletion=shipped_profiles)],
-            "software": Annotated[str | None, Option(autocompletion=shipped_stacks)],
+            "files": Annotated[list[Path], Argument("MEASURED")],
+            "cluster": Option(complete=list_profiles),
+            "software": Option(complete=list_stacks),
         },
     ),
 ]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from simtrain.commands.app import run_app
-from simtrain.commands.declare import Argument, CliOptions, Fields, Option, Written, options_first
+from simtrain.commands.cli import main
+from simtrain.commands.declare import Argument, Fields, Option, options_first
 from simtrain.commands.group import CliGroup
-from simtrain.commands.typed import declared
+from simtrain.commands.parser import Parser
 from simtrain.errors import InputError, Location
-from tests.helpers.command_line import Outcome, call, commands
+from tests.helpers.command_line import Outcome, call, commands, parsed
 
 if TYPE_CHECKING:
     from nowhere import Oven  # type: ignore[import-not-found]
@@ -60,7 +61,7 @@ def sizes(text: str, option: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(",")))
 
 
-LAYERS = Annotated[tuple[int, ...], Written(sizes), Option("--layer-sizes", metavar="N,N")]
+LAYERS = Annotated[tuple[int, ...], Option("--layer-sizes", metavar="N,N", parse=sizes)]
 
 
 @options_first("style json_file")
@@ -84,7 +85,7 @@ def bake(
 
 def baked(*words: str) -> Outcome:
     app = CliGroup("Bake.", lambda: {"bake": f"{__name__}:bake"})
-    return call("bake", *words, program=partial(run_app, app))
+    return call("bake", *words, program=partial(main, app))
 
 
 def test_a_command_gets_the_values_that_its_parameters_stand_for() -> None:
@@ -101,19 +102,17 @@ def test_what_is_not_written_has_the_default_of_the_request() -> None:
 def test_help_says_what_docstrings_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     text = baked("--help", "--all").stdout
-    options = [line.split()[1:] for line in text.splitlines() if " --" in line and "│" in line]
-    lines = [" ".join(words).rstrip(" │") for words in options]
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.startswith("  ")]
     assert lines == [
-        "--style <plain|iced> How it looks.",
-        "--json-file <path> File to write.",
-        "* --flour <str> Flour: 200g or 0.2kg. [required]",
+        "TINS What it is baked in. (required)",
+        "--style WORD How it looks. (one of plain, iced)",
+        "--json-file PATH File to write.",
+        "--flour TEXT Flour: 200g or 0.2kg. (required)",
         "--layer-sizes N,N Sizes of the layers.",
-        "--as-json <bool> As JSON.",
-        "--wide --no-wide <bool> On long lines. [default: wide]",
-        "--help -h <bool> Show this message and exit.",
+        "--as-json As JSON.",
+        "--wide, --no-wide On long lines.",
     ]
-    assert "Bake a cake." in text and "What it is baked in." in text
-    assert "Args:" not in text and "Example: bake a --flour 200g" in text
+    assert "Usage: simtrain bake TINS... [OPTIONS]\n\nBake a cake.\n\nExample: bake a" in text
 
 
 def test_errors_name_the_option_that_is_parsed() -> None:
@@ -127,38 +126,33 @@ def test_a_function_stays_callable_from_python(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out.startswith("{'flour': 1}")
 
 
-def test_two_parameters_of_a_name_are_our_mistake() -> None:
-    def twice(format: Format, *, other: Format) -> None:
-        """Print."""
-
-    with pytest.raises(ValueError, match="duplicate"):
-        declared(twice)
-
-
-WORDS = ("1", "0", "07", "x", "4.5", "1e3", "-1", "", "a=b", "json", "memory", "llama3_70b", "cpu")
-
-
-def drawn_words(options: list[Any], rng: random.Random) -> list[str]:
-    """Return words in which options may have values that they do not take."""
-    words = rng.choices(WORDS[:2] + WORDS[3:], k=rng.randrange(3))
-    for option in rng.choices(options, k=rng.randrange(4)):
-        name, value = rng.choice([*option.names, *option.constants]), rng.choice(WORDS)
-        forms = [name, value], [f"{name}={value}"], [name]
-        words += rng.choice(forms if option.constants else forms[:2])
-    return words
+@pytest.mark.parametrize("name", commands())
+def test_no_two_options_of_a_command_share_a_name(name: str) -> None:
+    options = parsed(name).options
+    for names in (
+        [each.key for each in options],
+        [word for each in options for word in each.names],
+    ):
+        assert len({*names}) == len(names)
 
 
-def test_plain_words_have_the_values_that_typer_reads() -> None:
-    rng, num_plain = random.Random(0), 0
-    for name, command in commands().items():
-        parameters = CliOptions.of(command.function)  # type: ignore[attr-defined]
-        for _ in range(60):
-            words = drawn_words(parameters.in_order, rng)
-            if (values := parameters.read(words)) is not None:
-                num_plain += 1
-                read = command.make_context(name, [*words]).params
-                listed = {
-                    key: [*each] or None for key, each in read.items() if isinstance(each, tuple)
-                }
-                assert {key: (read | listed)[key] for key in values} == values, (name, words)
-    assert num_plain > 100
+WRITTEN = {"flour": "200g", "layer-sizes": "3,2", "style": "iced", "json-file": "-a=b"}
+VALUES = {"flour": "200g", "layers": (3, 2), "style": "iced", "json_file": Path("-a=b")}
+
+
+@given(
+    st.permutations([*WRITTEN, "tin", "no-wide"]), st.lists(st.booleans(), min_size=6, max_size=6)
+)
+def test_words_have_the_same_values_in_every_order_and_form(
+    names: list[str], are_joined: list[bool]
+) -> None:
+    words: list[str] = []
+    for name, is_joined in zip(names, are_joined, strict=True):
+        if name in WRITTEN:
+            joined = f"--{name}={WRITTEN[name]}"
+            words += [joined] if is_joined else joined.split("=", 1)
+        else:
+            words.append("tin" if name == "tin" else f"--{name}")
+    parser = Parser("simtrain bake", bake, [*words, "--", "--wide"])
+    others = {"tins": ["tin", "--wide"], "as_json": False, "wide": False}
+    assert parser.values() == VALUES | others

@@ -8,9 +8,10 @@ import shutil
 import pytest
 
 from simtrain.base.resources import find_profile
+from simtrain.commands.help import texts_of
 from tests.guests.importing.test_bridge import EVEN
 from tests.guests.importing.test_torchtitan import JOB
-from tests.helpers.command_line import call, commands
+from tests.helpers.command_line import call, commands, parsed
 from tests.helpers.imported import GPT
 
 CONFIG = {
@@ -41,7 +42,7 @@ MEASURED = {"import torch"}
 def examples() -> dict[str, list[list[str]]]:
     """Return the words of each command's examples."""
     return {
-        name: [shlex.split(text) for text in command.help.split("Example: ")[1:]]
+        name: [shlex.split(text[9:]) for text in texts_of(command) if text.startswith("Example: ")]
         for name, command in commands().items()
     }
 
@@ -69,7 +70,7 @@ def test_help_has_examples_of_its_command(name: str) -> None:
     words = ["simtrain", *name.split()]
     for example in examples()[name]:
         assert example[: len(words)] == words
-        assert commands()[name].make_context(name, example[len(words) :])
+        assert parsed(name, *example[len(words) :]).values()
 
 
 @pytest.mark.ci

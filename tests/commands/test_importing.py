@@ -8,7 +8,7 @@ import pytest
 
 from tests.commands.test_loading import CONFIG, JOB, SCRIPT
 from tests.guests.importing.test_bridge import EVEN
-from tests.helpers.command_line import MACHINE, call, commands, refused
+from tests.helpers.command_line import MACHINE, call, commands, option_names, parsed, refused
 from tests.helpers.imported import GPT
 
 LARGE = CONFIG | {"num_hidden_layers": 48, "hidden_size": 4096, "num_attention_heads": 32}
@@ -86,12 +86,10 @@ def test_a_folder_with_a_config_is_the_config(command: str) -> None:
 @pytest.mark.parametrize("option", ["--gpus", "--env", "--ignore-unknown", "--model"])
 def test_every_command_that_reads_a_scenario_has_the_options_of_imports(option: str) -> None:
     lacking = []
-    for name, command in commands().items():
-        arguments = {parameter.name for parameter in command.params}
-        reads = arguments & {"scenario", "scenarios"}
+    for name in commands():
+        reads = {each.key for each in parsed(name).options} & {"scenario", "scenarios"}
         if reads and not name.startswith("calibrate"):
-            options = {word for parameter in command.params for word in parameter.opts}
-            lacking += [name] * (option not in options)
+            lacking += [name] * (option not in option_names(name))
     assert lacking == []
 
 

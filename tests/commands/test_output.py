@@ -13,7 +13,7 @@ from simtrain.errors import InputError
 from simtrain.render.plain_text import csv_text, markdown_table, markdown_text
 from simtrain.views.kinds import BAR, SECONDS, TEXT
 from simtrain.views.view import Cell, Column, Row, Table, View, remarks, verdict
-from tests.helpers.command_line import call, commands, refused
+from tests.helpers.command_line import call, commands, option_names, refused
 
 PRINTED = {
     "run gpt2_1_5b": "breakdown peaks",
@@ -36,11 +36,7 @@ WITHOUT_TABLES = {"export", "import", "calibrate fit", "calibrate measure"}
 
 
 def test_every_command_that_prints_a_table_has_its_formats() -> None:
-    options = {
-        name: {word for each in command.params for word in each.opts}
-        for name, command in commands().items()
-    }
-    having = {name for name, words in options.items() if "--format" in words}
+    having = {name for name in commands() if "--format" in option_names(name)}
     assert having == commands().keys() - WITHOUT_TABLES
 
 

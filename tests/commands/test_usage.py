@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simtrain.commands.usage import moved
 from simtrain.errors import InputError
-from tests.helpers.command_line import call, commands, refused, spawn
+from tests.helpers.command_line import call, commands, parsed, refused, spawn
 
 COMMANDS = commands()
 WORDS = [
@@ -31,7 +31,7 @@ def test_a_former_command_names_what_replaces_it(word: str) -> None:
 @given(st.sampled_from(sorted(COMMANDS)), st.lists(st.sampled_from(WORDS), max_size=5))
 def test_any_words_are_accepted_or_refused_with_a_remedy(name: str, words: list[str]) -> None:
     try:
-        COMMANDS[name].make_context(f"simtrain {name}", [*words])
+        parsed(name, *words).values()
     except InputError as error:
         first, remedy = str(error).splitlines()
         assert ": E90" in first and len(remedy) > len("  fix: ")
@@ -45,16 +45,16 @@ def test_help_takes_precedence_over_other_options() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_refuses_unknown_options_and_wrong_numbers_of_arguments(name: str) -> None:
-    command = COMMANDS[name]
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    options = parsed(name).options
+    arguments = [each for each in options if each.is_argument]
     lines = [f"{'x ' * len(arguments)} --no-such-option"]
-    if any(one.required for one in command.params):
+    if any(each.is_required for each in options):
         lines.append("")
-    if all(one.nargs == 1 for one in arguments):
+    if not any(each.is_list for each in arguments):
         lines.append("x " * (len(arguments) + 1))
     for line in lines:
         with pytest.raises(InputError, match=r"^simtrain .*: E90") as caught:
-            command.make_context(f"simtrain {name}", line.split())
+            parsed(name, *line.split()).values()
         assert len(str(caught.value).splitlines()) == 2
 
 
@@ -67,10 +67,3 @@ def test_python_m_calibrate_is_simtrain_calibrate() -> None:
 def test_former_words_of_calibrate_name_the_new_form() -> None:
     errors = refused("calibrate", "nccl-tests", "all_reduce.txt")
     assert "fix: simtrain calibrate fit LOGS --base PROFILE" in errors
-
-
-def test_completion_does_not_check_unfinished_command_lines() -> None:
-    context = COMMANDS["search"].make_context("search", [], resilient_parsing=True)
-    assert context.params["scenario"] is None
-    with pytest.raises(InputError):
-        COMMANDS["search"].make_context("search", [])

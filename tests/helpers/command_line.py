@@ -13,12 +13,11 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-import typer
 
 from simtrain.commands import cli
 from simtrain.commands.cli import main
 from simtrain.commands.group import CliGroup
-from simtrain.commands.typed import typer_app
+from simtrain.commands.parser import Parser
 
 ROOT = pathlib.Path(__file__).parents[2]
 MACHINE = "--set", "cluster=h100_sxm"
@@ -40,7 +39,6 @@ def call(*arguments: str, program: Callable[[], None] = main) -> Outcome:
     out, err = io.StringIO(), io.StringIO()
     with (
         patch.object(sys, "argv", ["simtrain", *arguments]),
-        patch.object(sys.modules["__main__"], "__package__", None),  # typer names argv[0] then
         redirect_stdout(out),
         redirect_stderr(err),
         pytest.raises(SystemExit) as leaving,
@@ -76,12 +74,20 @@ def spawn(
     return Outcome(done.returncode, done.stdout or "", done.stderr)
 
 
-def commands(group: CliGroup = cli.commands, path: str = "") -> dict[str, typer.core.TyperCommand]:
+def commands(group: CliGroup = cli.commands, path: str = "") -> dict[str, Callable[..., None]]:
     """Return all commands by name; the name of a subcommand starts with its group's."""
-    built = typer.main.get_group(typer_app(group))
-    every: dict[str, Any] = {}
+    every: dict[str, Callable[..., None]] = {}
     for name, command in group.items():
         is_group = isinstance(command, CliGroup)
-        inner = commands(command, f"{path}{name} ") if is_group else {}
-        every |= inner or {path + name: built.get_command(typer.Context(built), name)}
+        every |= commands(command, f"{path}{name} ") if is_group else {path + name: command}
     return every
+
+
+def parsed(name: str, *words: str) -> Parser:
+    """Return the parser of the words after a command, without parsing them."""
+    return Parser(f"simtrain {name}", commands()[name], words)
+
+
+def option_names(name: str) -> set[str]:
+    """Return the names of the options of a command, such as "--set"."""
+    return {word for each in parsed(name).options if not each.is_argument for word in each.names}

@@ -27,7 +27,8 @@ from simtrain.studies.requests import (
 from simtrain.studies.search.request import SearchRequest
 from simtrain.studies.variation import draw
 from simtrain.views.view import View
-from tests.helpers.command_line import ROOT, call, commands
+from tests.helpers import command_line
+from tests.helpers.command_line import ROOT, call
 from tests.helpers.outsider import Outsider
 from tests.render.html.pages import parsed
 
@@ -128,12 +129,12 @@ def values_in(data: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize(("command", "asked"), REQUESTS.items())
 def test_every_field_of_a_request_is_described_and_an_option(command: str, asked: type) -> None:
     described = described_in(inspect.getdoc(asked) or "")
-    options = {option.name: option for option in commands()[command].params}
+    options = {option.key: option for option in command_line.parsed(command).options}
     for field in dataclasses.fields(asked):
         assert described[field.name]
         if field.name not in OF_PYTHON:
             option = options["source" if field.name == "sweep" else field.name]
-            assert option.help or option.metavar, field.name  # type: ignore[attr-defined]
+            assert option.help or option.mark.metavar, field.name
 
 
 def test_the_progress_of_a_phase_begins_at_0_and_stays_below_its_total() -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from simtrain.base.importer import Recorder
 from simtrain.base.values import dataclass
-from simtrain.commands.declare import Option, Written
+from simtrain.commands.declare import Option
 from simtrain.errors import InputError, Location
 
 _SUFFIX = ".program.json.gz"
@@ -59,8 +59,8 @@ class TorchRecorder(Recorder):
     without values and in a process group without other processes.
 
     Args:
-        program: record a step of a torch program: its function, which builds and parallelizes the
-            model as on GPUs and returns (model, batch, loss, optimizer). This runs the program.
+        program: record a step of a torch program. Its function builds and parallelizes the model
+            as on GPUs and returns (model, batch, loss, optimizer). This runs the program.
         arguments: a keyword argument of the recorded function, such as layers=32. May be repeated.
         microbatches: how often recorded forward and backward passes run before the optimizer, which
             adds up their gradients.
@@ -71,11 +71,10 @@ class TorchRecorder(Recorder):
 
     program: Annotated[
         tuple[Path, str] | None,
-        Option("--record", metavar="FILE.py:FUNCTION"),
-        Written(_parse_program),
+        Option("--record", metavar="FILE.py:FUNCTION", parse=_parse_program),
     ] = None
     arguments: Annotated[
-        dict[str, Any] | None, Option("--arg"), Written(_parse_arguments, list[str])
+        dict[str, Any] | None, Option("--arg", parse=_parse_arguments, is_repeated=True)
     ] = None
     microbatches: Annotated[int, Option(min=1, max=4096)] = 1
     seconds: Annotated[float, Option(min=1)] = _SECONDS

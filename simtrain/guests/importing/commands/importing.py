@@ -13,9 +13,9 @@ from simtrain.errors import InputError, Location
 from simtrain.guests.importing.loading import check_machine, next_line, prepared, say_assumptions
 
 
-@options_first("file program gpus overrides out env model arguments fsdp tp ep")
+@options_first("file program gpus overrides out env model arguments")
 def import_file(
-    file: Annotated[str, Argument(metavar="FILE")] = "",
+    file: Annotated[str, Argument("FILE")] = "",
     *,
     recorder: Recorder,
     imports: Annotated[dict[str, Any], import_fields("gpus env model ignore_unknown capture")],
@@ -28,6 +28,7 @@ def import_file(
     Args:
         file: a script that starts Megatron-LM, or its log, a config of DeepSpeed, Megatron-Bridge
             or torchtitan, or a model's config.json.
+        out: file for the scenario. Default: print it.
         force: replace the file of -o if it exists.
 
     The file is recognised by its content, and is not run. A comment on each field names the setting
@@ -57,8 +58,7 @@ def import_file(
         fix = "write the path of a file, or --record FILE.py:FUNCTION"
         raise InputError.of("E903", "a file is missing", Location("simtrain import FILE"), fix)
     importer = needed_importer(file)
-    imported = ImportRequest(file, overrides=overrides or (), **imports)
-    request = prepared(imported, importer)
+    request = prepared(ImportRequest(file, overrides=overrides or (), **imports), importer)
     draft = importer.draft(request)
     scenario, text = draft.finished()
     check_machine(draft, file)
