@@ -237,7 +237,7 @@ class ShardedPass:
         self.whole: set[_Part] = set()
         self.gathered_bytes = self.bucket_bytes = 0
         self.exchanged: list[ExchangedBytes] = []
-        self._held = ExchangedBytes(0, 0, 0, 0)
+        self._held_bytes = {"gathered": 0, "bucket": 0, "reduced": 0}
         self._gathering: deque[list[Handle | None]] = deque()
         self._reducing: list[tuple[_Part, Handle | None]] = []
         self._buffer: _Part | None = None
@@ -339,12 +339,12 @@ class ShardedPass:
             self._add_reduced(part)
         if sharding.fully_shards or not self.overlaps:
             self.whole.discard(part)
-        self._note(reduced=self._held.reduced + self._shard_bytes(part))
+        self._note("reduced", self._held_bytes["reduced"] + self._shard_bytes(part))
         self._count_buckets()
 
-    def _note(self, **changes: int) -> None:
-        self._held = self._held._replace(start=len(self.order.segments), **changes)
-        self.exchanged.append(self._held)
+    def _note(self, name: str, num_bytes: int) -> None:
+        self._held_bytes[name] = num_bytes
+        self.exchanged.append(ExchangedBytes(len(self.order.segments), **self._held_bytes))
 
     def _gather(self, unit: int) -> None:
         gather = partial(self._gather_part, again=unit in self._used)
@@ -439,7 +439,7 @@ class ShardedPass:
             most = 2 * (_BUCKET + self._largest)
             held_bytes = min(held_bytes, most * self.batch.gradient_bytes)
         self.bucket_bytes = max(self.bucket_bytes, held_bytes)
-        self._note(bucket=held_bytes)
+        self._note("bucket", held_bytes)
 
     def _count_gathered(self) -> None:
         held_bytes = sum(map(self._gathered_bytes, self.gathered))
@@ -448,7 +448,7 @@ class ShardedPass:
         if self._largest:  # the tensor in use, the next one and its flat array
             held_bytes = min(held_bytes, 3 * self._largest * self.batch.element_bytes)
         self.gathered_bytes = max(self.gathered_bytes, held_bytes)
-        self._note(gathered=held_bytes)
+        self._note("gathered", held_bytes)
 
     def _gathered_bytes(self, part: _Part, ranks: int = 1) -> int:
         fp8 = part.in_fp8

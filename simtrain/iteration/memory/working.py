@@ -342,6 +342,7 @@ def _ops_of_loss(record: PassRecord, *, is_backward: bool) -> range:
 # only adds the times. Merged actions run together: the tensors of both are alive.
 
 Bytes = NDArray[np.int64]
+_LARGEST = int(np.iinfo(np.int64).max)
 _CHANGES = np.array([{"F": (1, 0), "B": (-1, 0), "I": (-1, 1), "W": (0, -1)}[x] for x in KINDS])
 """[kinds, 2], change of the microbatches that a rank holds after F, and of those after I."""
 Flow = tuple[int, bool, bool]
@@ -459,21 +460,21 @@ class MemoryReplay:
         flow_bytes = [size for flow in moments.flows for size in _bytes_after(plan, passes, flow)]
         memories, more = [], []
         for variant in moments.works:
-            alone = [passes[variant._replace(beside=None)]]
-            if variant.beside:
-                alone.append(passes[variant.beside])
-            merged = plan.variants[variant]
-            memory = merged_memory(merged) if isinstance(merged, MergedPass) else alone[0]
+            if variant.beside and isinstance(merged := plan.variants[variant], MergedPass):
+                memory = merged_memory(merged)
+                parts = variant._replace(beside=None), variant.beside
+                more.append(memory.saved_bytes - sum(passes[part].saved_bytes for part in parts))
+            else:
+                memory = passes[variant]
+                more.append(0)
             memories.append(memory)
-            more.append(memory.saved_bytes - sum(each.saved_bytes for each in alone))
         beyond = [memory.extra_bytes for memory in memories]
         # Sums above 64 bits use Python integers, which are exact and slow.
         largest = max(flow_bytes) * len(moments.moment_of) + max(beyond)
-        kind: Any = np.int64 if largest < np.iinfo(np.int64).max else object
+        kind: Any = np.int64 if largest < _LARGEST else object
         sizes = np.array(flow_bytes, kind)
-        running = (
-            moments.held.astype(kind, copy=False) @ sizes + np.array(more, kind)[moments.work_of]
-        )
+        numbers = moments.held.astype(kind, copy=False)
+        running = numbers @ sizes + np.array(more, kind)[moments.work_of]
         peak = running + np.array(beyond, kind)[moments.work_of]
         return cls(moments, passes, (*memories,), sizes, running, peak)
 
@@ -493,9 +494,8 @@ class MemoryReplay:
     @property
     def stage_peaks(self) -> list[int]:
         """[stages], the highest peak of each stage."""
-        peaks: list[int] = np.maximum.reduceat(
-            self.peak_bytes, self.moments.stage_starts[:-1]
-        ).tolist()
+        starts = self.moments.stage_starts[:-1]
+        peaks: list[int] = np.maximum.reduceat(self.peak_bytes, starts).tolist()
         return peaks
 
     def fullest_moments(self) -> list[int]:
@@ -533,7 +533,7 @@ def _first_rows(rows: NDArray[np.int64]) -> tuple[Ints, Ints]:
     codes, size = np.zeros(len(rows), np.int64), 1
     for column in rows.T:
         size *= int(column.max()) + 1
-        if size >= np.iinfo(np.int64).max:
+        if size >= _LARGEST:
             codes = np.unique(codes, return_inverse=True)[1]
             size = len(rows) * (int(column.max()) + 1)
         codes = codes * (int(column.max()) + 1) + column

@@ -193,7 +193,8 @@ def run_pass(record: RankRecord, machine: PassMachine, engine: Engine = "auto") 
         return simulate(pass_program(record, machine), engine)
     ahead = pass_program(record, machine, has_calls=False)
     timeline = simulate(ahead, engine)
-    lacks_s = sum(map(machine.host_s, record.segments)) - timeline.makespan_s
+    host_s = {segment: machine.host_s(segment) for segment in {*record.segments}}
+    lacks_s = sum(host_s[segment] for segment in record.segments) - timeline.makespan_s
     if lacks_s <= 0:
         return timeline
     ahead.duration_s[0] += lacks_s

@@ -39,7 +39,7 @@ from simtrain.workload.issue import Segment, Stream, stream_of
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.optimizer import StepOptions, step_ops
 from simtrain.workload.passes import PassOptions, RankPass, record_of, record_pass
-from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm
+from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm, Product
 
 OpsPart: TypeAlias = ReceiveGatherPart | BucketPart | OptimizerPart
 """Parts of an iteration that are ops one after another."""
@@ -104,13 +104,11 @@ class Machine:
             launch_s, runs_ahead, blocks = options.launch_s, options.runs_ahead, options.blocks
             call_s = options.call_s / self.profile.call_speed
         host = self.host_issue_s(launch_s), call_s, runs_ahead, blocks
-        known = self._pass_machines.get(host)
-        if known is None:
+        if host not in self._pass_machines:
             seconds, load = self.model.seconds, self.model.device_load
-            slice_s = self.profile.host.issue.value
-            known = PassMachine(seconds, host[0], load, *host[1:], slice_s=slice_s)
-            self._pass_machines[host] = known
-        return known
+            slice_s, how = self.profile.host.issue.value, (seconds, host[0], load, *host[1:])
+            self._pass_machines[host] = PassMachine(*how, slice_s=slice_s)
+        return self._pass_machines[host]
 
     def _run(self, pass_: RankPass) -> PassTime:
         machine = self.pass_machine(pass_.options)
@@ -300,7 +298,8 @@ def pass_flops(pass_: RankPass) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=8192)
 def _segment_flops(segment: Segment) -> tuple[int, int]:
-    return total_model_flops(segment.ops), total_flops(segment.ops)
+    products = [op for op in segment.ops if isinstance(op.work, Product)]
+    return total_model_flops(products), total_flops(products)
 
 
 # The time that no iteration can undercut: its products at the peak rates of the hardware.
