@@ -41,3 +41,9 @@ def bytes_of(ops: Iterable[Op]) -> list[Bytes]:
         rows.append((op.name, kernel.read_bytes, kernel.write_bytes, op.holds_bytes))
 
     return rows
+
+
+def moved(ops: Iterable[Op]) -> dict[str, tuple[int, int]]:
+    """Return the bytes that each kernel reads and writes, by name."""
+    works = ((op.name, op.work) for op in ops)
+    return {x: (y.read_bytes, y.write_bytes) for x, y in works if isinstance(y, Elementwise)}

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from simtrain.scenario import Scenario
-from simtrain.workload.ops import Op, total_flops, total_model_flops
+from simtrain.workload.ops import total_flops, total_model_flops
 from simtrain.workload.optimizer import StepOps
-from simtrain.workload.work import Collective, Elementwise, Gemm, GroupedGemm
+from simtrain.workload.work import Collective, Gemm, GroupedGemm
 from tests.helpers.expert_models import layer, moe
+from tests.helpers.lifetimes import moved
 from tests.helpers.toys import plan_of
 
 H, F, HEADS, TOKENS, EXPERTS, TOP_K, RANKS = 256, 384, 4, 128, 8, 2, 4
@@ -30,16 +31,6 @@ def experts_in(precision: dict[str, Any], *, model: Any = None, **more: Any) -> 
 
 def fp8(recipe: str = "delayed", **more: Any) -> dict[str, Any]:
     return {"compute": "fp8", "fp8_recipe": recipe} | more
-
-
-def kernels(ops: list[Op]) -> dict[str, tuple[int, int]]:
-    """Return the bytes that each kernel reads and writes, by name."""
-    works = ((op.name, op.work) for op in ops)
-    return {
-        name: (one.read_bytes, one.write_bytes)
-        for name, one in works
-        if isinstance(one, Elementwise)
-    }
 
 
 def saves(scenario: Scenario) -> dict[str, int]:
@@ -66,11 +57,11 @@ def test_rows_of_experts_are_padded_to_the_multiple_of_the_recipe(recipe: str) -
     up = products(scenario, "F")["experts up"]
     assert isinstance(up, GroupedGemm)
     assert (up.batch, up.rows, up.mean_rows, up.model_rows) == (OWN, rows, rows, ROWS)
-    padding = kernels(layer(scenario))["experts padding"]
+    padding = moved(layer(scenario))["experts padding"]
     assert padding == (2 * ROWS * H, 2 * rows * H)
-    back = kernels(layer(scenario, "B"))
+    back = moved(layer(scenario, "B"))
     assert back["experts padding gradient"] == (2 * ROWS * H, 2 * ROWS * H)
-    assert kernels(layer(scenario))["experts padding dropped"] == (2 * ROWS * H,) * 2
+    assert moved(layer(scenario))["experts padding dropped"] == (2 * ROWS * H,) * 2
     assert back["experts padding dropped gradient"] == (2 * ROWS * H, 2 * rows * H)
 
 
@@ -83,7 +74,7 @@ def test_a_capacity_fixes_the_padding() -> None:
         up = products(scenario, "F")["experts up"]
         assert isinstance(up, GroupedGemm)
         assert up.rows == OWN * (144 if padding == 0 else 140 + padding)
-        assert any("padding" in name for name in kernels(layer(scenario))) == (padding > 0)
+        assert any("padding" in name for name in moved(layer(scenario))) == (padding > 0)
 
 
 def test_experts_in_fp8_add_only_flops_of_padding() -> None:
@@ -108,7 +99,7 @@ def test_products_of_experts_are_in_fp8_and_their_router_is_not() -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_casts_of_experts_write_both_copies_of_each_input_and_gradient(recipe: str) -> None:
-    there, back = (kernels(layer(experts_in(fp8(recipe)), kind)) for kind in ("F", "B"))
+    there, back = (moved(layer(experts_in(fp8(recipe)), kind)) for kind in ("F", "B"))
     rows = ROWS + OWN * 15 // 2
     found = {
         ("experts up input", H, "F"),
@@ -145,7 +136,7 @@ def test_weights_of_experts_are_cast_once_and_gathered_over_their_replicas() -> 
         scenario = experts_in(fp8(fp8_parameters=keeps), memory={"zero_stage": 1})
         step = step_of(scenario)
         weights = ATTENTION + OWN * EXPERT
-        casts = kernels([*step["weight_cast"]])
+        casts = moved([*step["weight_cast"]])
         if keeps:
             assert casts == {"weights transpose": (weights, weights)}
         else:
@@ -157,7 +148,7 @@ def test_weights_of_experts_are_cast_once_and_gathered_over_their_replicas() -> 
         assert sizes == [2 * rest + size * ATTENTION, size * OWN * EXPERT]
         if keeps:
             shard = ATTENTION // 8 + OWN * EXPERT // 2
-            assert kernels([*step["update"]])["weights to fp8"] == (2 * shard, shard)
+            assert moved([*step["update"]])["weights to fp8"] == (2 * shard, shard)
 
 
 def step_of(scenario: Scenario) -> StepOps:

@@ -17,8 +17,8 @@ from simtrain.workload.model_ends import GetBatch
 from simtrain.workload.ops import Op, total_flops
 from simtrain.workload.optimizer import StepOps, step_ops
 from simtrain.workload.passes import record_pass
-from simtrain.workload.work import Collective, CollectiveKind, Elementwise
-from tests.helpers.lifetimes import by_hand, bytes_of
+from simtrain.workload.work import Collective, CollectiveKind
+from tests.helpers.lifetimes import by_hand, bytes_of, moved
 from tests.helpers.toys import (
     chunk_with,
     kept_bytes,
@@ -42,15 +42,8 @@ def passes(scenario: Scenario, **blocks: bool) -> tuple[tuple[Op, ...], tuple[Op
 
 
 def collectives(ops: tuple[Op, ...]) -> list[tuple[str, str, int]]:
-    return [
-        (op.name, op.work.kind, op.work.array_bytes)
-        for op in ops
-        if isinstance(op.work, Collective)
-    ]
-
-
-def moved(ops: tuple[Op, ...]) -> dict[str, int]:
-    return {op.name: op.work.moved_bytes for op in ops if isinstance(op.work, Elementwise)}
+    works = ((op.name, op.work) for op in ops)
+    return [(x, y.kind, y.array_bytes) for x, y in works if isinstance(y, Collective)]
 
 
 @given(layer_scenarios())
@@ -83,20 +76,17 @@ def test_the_table_gradient_is_added_to_the_buffer() -> None:
     """A 16-bit gradient is zeroed and filled. One kernel then adds it to the fp32 buffer."""
     _, backward = passes(paper_scenario("22B"), embedding=True)
     table = 51200 // 8 * 6144
-    bytes_of = moved(backward)
-    assert bytes_of["embedding table zero"] == 2 * table
-    assert bytes_of["embedding accumulate"] == (2 + 4 + 4) * table
-    assert bytes_of["embedding scatter"] == 3 * 2 * 2048 * 4 * 6144
+    total = {name: sum(sizes) for name, sizes in moved(backward).items()}
+    assert total["embedding table zero"] == 2 * table
+    assert total["embedding accumulate"] == (2 + 4 + 4) * table
+    assert total["embedding scatter"] == 3 * 2 * 2048 * 4 * 6144
 
 
 def test_cross_entropy_reduces_three_fp32_numbers_a_token() -> None:
     forward, _ = passes(paper_scenario("22B"), head=True)
     tokens = 2048 * 4 * FP32
-    assert collectives(forward) == [
-        ("cross entropy maximum", CollectiveKind.ALL_REDUCE, tokens),
-        ("cross entropy target", CollectiveKind.ALL_REDUCE, tokens),
-        ("cross entropy sum", CollectiveKind.ALL_REDUCE, tokens),
-    ]
+    names = [f"cross entropy {number}" for number in ("maximum", "target", "sum")]
+    assert collectives(forward) == [(name, CollectiveKind.ALL_REDUCE, tokens) for name in names]
 
 
 @pytest.mark.parametrize("sequence", [False, True])
@@ -218,15 +208,6 @@ def test_collectives_of_the_optimizer_step() -> None:
     assert collectives(tuple(others)) == []
 
 
-def read_and_written(scenario: Scenario, chunk: Chunk, kind: str) -> dict[str, tuple[int, int]]:
-    ops = ops_of(pass_with(scenario, chunk, kind))  # type: ignore[arg-type]
-    return {
-        op.name: (op.work.read_bytes, op.work.write_bytes)
-        for op in ops
-        if isinstance(op.work, Elementwise)
-    }
-
-
 @given(layer_scenarios(), st.booleans())
 def test_bytes_of_getting_a_batch(scenario: Scenario, causal_mask: bool) -> None:
     """The tensors are those of Megatron-LM's `get_batch` and `get_ltor_masks_and_position_ids`.
@@ -255,12 +236,8 @@ def test_bytes_of_getting_a_batch(scenario: Scenario, causal_mask: bool) -> None
             "mask below one half": (4 * s * s, s * s),
         }
     chunk = Chunk(((GetBatch(causal_mask), 1),))
-    assert read_and_written(scenario, chunk, "F") == expected
-    broadcasts = [
-        op.work.array_bytes
-        for op in ops_of(pass_with(scenario, chunk, "F"))
-        if isinstance(op.work, Collective)
-    ]
+    assert moved(ops_of(pass_with(scenario, chunk, "F"))) == expected
+    broadcasts = [size for _, _, size in collectives(ops_of(pass_with(scenario, chunk, "F")))]
     assert broadcasts == ([8, text] if shape.tensor > 1 else [])
     assert ops_of(pass_with(scenario, chunk, "B")) == ()
 
@@ -270,8 +247,7 @@ def test_bytes_of_the_embedding(scenario: Scenario) -> None:
     """Each rank looks up and masks all rows. Positions and dropout process only its own rows."""
     shape = shape_of(scenario)
     whole, local = (2 * rows * shape.hidden for rows in (shape.tokens, shape.local_tokens))
-    found = read_and_written(scenario, chunk_with(scenario, embedding=True), "F")
-    assert found == {
+    assert moved(passes(scenario, embedding=True)[0]) == {
         "embedding lookup": (whole, whole),
         "embedding mask": (0, whole),
         "position embedding": (2 * local, local),
@@ -285,8 +261,7 @@ def test_bytes_of_the_loss(scenario: Scenario) -> None:
     shape = shape_of(scenario)
     logits = shape.tokens * shape.vocab // shape.tensor
     fp32, half = 4 * logits, 2 * logits
-    chunk = chunk_with(scenario, head=True)
-    forward = read_and_written(scenario, chunk, "F")
+    forward, backward = map(moved, passes(scenario, head=True))
     del forward["final layer norm"]
     assert forward == {
         "logits to fp32": (half, fp32),
@@ -296,7 +271,6 @@ def test_bytes_of_the_loss(scenario: Scenario) -> None:
         "sum of exponentials": (fp32, 0),
         "softmax of logits": (fp32, fp32),
     }
-    backward = read_and_written(scenario, chunk, "B")
     assert backward["cross entropy gradient"] == (fp32, fp32)
     assert backward["logits from fp32"] == (fp32, half)
 

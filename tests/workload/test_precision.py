@@ -12,7 +12,8 @@ from simtrain.workload.chunk import Chunk
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.optimizer import StepOps
-from simtrain.workload.work import Collective, Elementwise, Gemm
+from simtrain.workload.work import Collective, Gemm
+from tests.helpers.lifetimes import moved
 from tests.helpers.toys import (
     chunk_with,
     layer_ops,
@@ -29,6 +30,16 @@ WEIGHTS = H * QKV + CONTEXT * H + 3 * H * FFN
 LAYER = WEIGHTS + 2 * H
 T = 2
 RECIPES = ("delayed", "tensorwise", "blockwise")
+SHARDED: dict[str, Any] = {
+    **{"parallelism": {"data": 2}, "batch": {"micro": 1, "global": 2}},
+    "memory": {"zero_stage": 1},
+}
+IN_NARROW = 2 * TOKENS * H + TOKENS * CONTEXT + TOKENS * FFN
+IN_BF16 = (
+    *(2 * TOKENS * H, TOKENS * QKV, TOKENS * CONTEXT, TOKENS * 2 * FFN),
+    2 * TOKENS * HEADS,  # log-sum-exp in fp32
+)
+"""Elements that a layer saves, in the type of its products and in bf16."""
 
 
 def modern(precision: dict[str, Any], tensor: int = T, **sections: Any) -> Scenario:
@@ -49,24 +60,10 @@ def fp8(recipe: str = "delayed", **more: Any) -> dict[str, Any]:
     return {"compute": "fp8", "fp8_recipe": recipe} | more
 
 
-def moved(ops: tuple[Op, ...]) -> dict[str, tuple[int, int]]:
-    """Return the bytes that each kernel reads and writes, by name."""
-    kernels = ((op.name, op.work) for op in ops)
-    return {
-        name: (one.read_bytes, one.write_bytes)
-        for name, one in kernels
-        if isinstance(one, Elementwise)
-    }
-
-
 def sent(ops: tuple[Op, ...]) -> dict[tuple[str, str], int]:
     """Return the bytes of each collective's array, by name and kind."""
-    collectives = ((op.name, op.work) for op in ops)
-    return {
-        (name, one.kind.value): one.array_bytes
-        for name, one in collectives
-        if isinstance(one, Collective)
-    }
+    works = ((op.name, op.work) for op in ops)
+    return {(x, y.kind.value): y.array_bytes for x, y in works if isinstance(y, Collective)}
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -150,40 +147,28 @@ def test_casts_of_blockwise_scaling_write_both_copies_with_their_scales() -> Non
     """Each 128 elements have an fp32 scale. Gradients are gathered row-wise and column-wise."""
     (forward, backward), own = layer_ops(modern(fp8("blockwise"))), TOKENS // T * H
 
-    def copy(elements: int) -> int:
-        return elements + elements // 128 * 4
-
-    assert moved(forward)["MLP RMS norm output to fp8"] == (2 * own, 2 * copy(own))
-    assert moved(backward)["down gradient to fp8"] == (2 * own, 2 * copy(own))
-    assert sent(forward)["MLP g", "all_gather"] == copy(TOKENS * H)
-    assert sent(backward)["MLP g redone", "all_gather"] == copy(TOKENS * H)
-    assert sent(backward)["MLP ḡ", "all_gather"] == 2 * copy(TOKENS * H)
+    copy, whole = own + own // 128 * 4, T * (own + own // 128 * 4)
+    assert moved(forward)["MLP RMS norm output to fp8"] == (2 * own, 2 * copy)
+    assert moved(backward)["down gradient to fp8"] == (2 * own, 2 * copy)
+    assert sent(forward)["MLP g", "all_gather"] == whole
+    assert sent(backward)["MLP g redone", "all_gather"] == whole
+    assert sent(backward)["MLP ḡ", "all_gather"] == 2 * whole
     assert moved(backward)["down gradient transpose"] == (TOKENS * H, TOKENS * H)
 
 
 @pytest.mark.parametrize(("recipe", "scales"), [("delayed", 0), ("blockwise", 4 / 128)])
 def test_a_layer_saves_inputs_of_products_in_one_byte(recipe: str, scales: float) -> None:
     """Fused attention saves its output in bf16, and the projection saves a copy in fp8."""
-    in_fp8 = 2 * TOKENS * H + TOKENS * CONTEXT + TOKENS * FFN
-    in_bf16 = (
-        *(2 * TOKENS * H, TOKENS * QKV, TOKENS * CONTEXT, TOKENS * 2 * FFN),
-        2 * TOKENS * HEADS,  # log-sum-exp in fp32
-    )
     saved = saved_bytes(layer_ops(modern(fp8(recipe)))[0])
-    assert saved == ((1 + scales) * in_fp8 + 2 * sum(in_bf16)) / T
+    assert saved == ((1 + scales) * IN_NARROW + 2 * sum(IN_BF16)) / T
     bf16 = saved_bytes(layer_ops(modern({}))[0])
-    assert bf16 == (2 * (in_fp8 - TOKENS * CONTEXT) + 2 * sum(in_bf16)) / T
+    assert bf16 == (2 * (IN_NARROW - TOKENS * CONTEXT) + 2 * sum(IN_BF16)) / T
 
 
 @pytest.mark.parametrize("keeps", [False, True])
 def test_memory_of_weights_and_their_fp8_copies(keeps: bool) -> None:
     """A rank has bf16 weights and both fp8 copies, or fp8 weights and the transposed copy."""
-    scenario = modern(
-        fp8(fp8_parameters=keeps),
-        parallelism={"data": 2},
-        batch={"micro": 1, "global": 2},
-        memory={"zero_stage": 1},
-    )
+    scenario = modern(fp8(fp8_parameters=keeps), **SHARDED)
     stage = simulate_memory(scenario).stages[0]
     weights = 2 * WEIGHTS // T
     total = 2 * VOCAB * H // T + weights + 5 * H
@@ -204,8 +189,7 @@ def test_states_of_a_precision_aware_optimizer() -> None:
     two bf16 moments.
     """
     precision = {"exp_avg": "bf16", "exp_avg_sq": "bf16", "main_parameters": "remainder"}
-    grid = {"parallelism": {"data": 2}, "batch": {"micro": 1, "global": 2}}
-    scenario = modern(precision | {"gradients": "bf16"}, memory={"zero_stage": 1}, **grid)
+    scenario = modern(precision | {"gradients": "bf16"}, **SHARDED)
     stage = simulate_memory(scenario).stages[0]
     shard = (2 * VOCAB * H // T + 2 * WEIGHTS // T + 5 * H) // 2
     assert stage.states.optimizer_bytes == 6 * shard
@@ -311,19 +295,12 @@ GATHERED = (
 
 
 def test_a_layer_saves_columns_of_inputs_in_four_bits() -> None:
-    in_fp4 = 2 * TOKENS * H + TOKENS * CONTEXT + TOKENS * FFN
-    in_bf16 = (
-        *(2 * TOKENS * H, TOKENS * QKV, TOKENS * CONTEXT, TOKENS * 2 * FFN),
-        2 * TOKENS * HEADS,  # log-sum-exp in fp32
-    )
-    assert saved_bytes(layer_ops(fp4())[0]) == (copy(in_fp4) + 2 * sum(in_bf16)) / T
+    assert saved_bytes(layer_ops(fp4())[0]) == (copy(IN_NARROW) + 2 * sum(IN_BF16)) / T
 
 
 def test_weights_stay_in_bf16_beside_both_fp4_copies() -> None:
     """ZeRO gathers bf16. Then a pass finds the largest value, and a kernel writes both copies."""
-    scenario = fp4(
-        parallelism={"data": 2}, batch={"micro": 1, "global": 2}, memory={"zero_stage": 1}
-    )
+    scenario = fp4(**SHARDED)
     stage, weights = simulate_memory(scenario).stages[0], 2 * WEIGHTS // T
     total = 2 * VOCAB * H // T + weights + 5 * H
     assert stage.states.parameters_bytes == 2 * total
@@ -346,11 +323,8 @@ def test_layers_at_both_ends_are_those_of_a_model_in_bf16(precision: dict[str, A
     def layers(precision: dict[str, Any]) -> list[Any]:
         scenario = modern(precision, cluster="gb200").replace({"model.num_layers": 8})
         runs = gpt_blocks(scenario).runs[1:-1]
-        chunks = [(layer, scenario) for layer, times in runs for _ in range(times)]
-        return [
-            [ops_of(pass_with(scenario, Chunk(((layer, 1),)), kind)) for kind in ("F", "B")]
-            for layer, scenario in chunks
-        ]
+        chunks = [Chunk(((layer, 1),)) for layer, times in runs for _ in range(times)]
+        return [[ops_of(pass_with(scenario, x, kind)) for kind in ("F", "B")] for x in chunks]
 
     mixed, narrow, wide = layers(precision | ENDS), layers(precision), layers({})
 
