@@ -47,7 +47,6 @@ Not modelled: the history of absolute maxima, which delayed scaling updates once
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 
 from simtrain.base.values import dataclass
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
@@ -117,38 +116,36 @@ class Fp8Recipe:
         return elements // self.per_byte + scales
 
 
-RECIPES: Mapping[str, Fp8Recipe] = MappingProxyType(
-    {
-        "delayed": Fp8Recipe("fp8", norm_casts=True),
-        "tensorwise": Fp8Recipe("fp8", finds_largest=True),
-        "blockwise": Fp8Recipe(
-            "fp8_block", casts_both=True, block=128, scale_bytes=FP32_BYTES, weight_block=128 * 128
-        ),
-        "mxfp8": Fp8Recipe(
-            "mxfp8",
-            casts_both=True,
-            transposes=False,
-            block=32,
-            scale_bytes=1,
-            weight_block=32,
-            transposes_weights=False,
-            row_multiple=32,
-        ),
-        "nvfp4": Fp8Recipe(
-            "nvfp4",
-            per_byte=2,
-            finds_largest=True,
-            transforms=True,
-            casts_both=True,
-            block=16,
-            scale_bytes=1,
-            weight_block=16,
-            row_multiple=64,
-        ),
-        "torchao": Fp8Recipe("fp8", finds_largest=True, saves_bf16=True),
-        "torchao_sharded": Fp8Recipe("fp8", finds_largest=True, saves_rows=True, agrees=True),
-    }
-)
+RECIPES: Mapping[str, Fp8Recipe] = {
+    "delayed": Fp8Recipe("fp8", norm_casts=True),
+    "tensorwise": Fp8Recipe("fp8", finds_largest=True),
+    "blockwise": Fp8Recipe(
+        "fp8_block", casts_both=True, block=128, scale_bytes=FP32_BYTES, weight_block=128 * 128
+    ),
+    "mxfp8": Fp8Recipe(
+        "mxfp8",
+        casts_both=True,
+        transposes=False,
+        block=32,
+        scale_bytes=1,
+        weight_block=32,
+        transposes_weights=False,
+        row_multiple=32,
+    ),
+    "nvfp4": Fp8Recipe(
+        "nvfp4",
+        per_byte=2,
+        finds_largest=True,
+        transforms=True,
+        casts_both=True,
+        block=16,
+        scale_bytes=1,
+        weight_block=16,
+        row_multiple=64,
+    ),
+    "torchao": Fp8Recipe("fp8", finds_largest=True, saves_bf16=True),
+    "torchao_sharded": Fp8Recipe("fp8", finds_largest=True, saves_rows=True, agrees=True),
+}
 """Recipes by name in scenarios; torchao's two belong to a software stack."""
 
 

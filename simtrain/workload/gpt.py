@@ -10,7 +10,7 @@ import functools
 import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from simtrain.base.values import dataclass, replace
 from simtrain.errors import InputError
@@ -24,6 +24,7 @@ from simtrain.scenario.model import (
     Experts,
     LatentAttention,
     Lora,
+    Mamba,
     Model,
     Normalization,
     ParallelAttentionMlp,
@@ -42,13 +43,12 @@ from simtrain.workload.blocks import (
     row_linear,
 )
 from simtrain.workload.chunk import Chunk
-from simtrain.workload.model_ends import NORMS, Embedding, FinalNorm, Head, Layer, TokenPrediction
+from simtrain.workload.model_ends import NORMS, Embedding, FinalNorm, Head, TokenPrediction
 from simtrain.workload.ops import Tensor
 from simtrain.workload.tape import Block, Microbatch, Tape, record
 
 # Most models lack these blocks: their modules are imported when a model has them.
 if TYPE_CHECKING:
-    from simtrain.workload.blocks.mamba import MambaMixer
     from simtrain.workload.blocks.router import ExpertMlp
 
 # Layers of hybrid models: Mamba-2, attention, an MLP or experts, each alone.
@@ -57,42 +57,17 @@ if TYPE_CHECKING:
 # (core/ssm/mamba_layer.py) and `MLPLayer`.
 
 
-class TwoSublayers(Protocol):
-    """A layer of attention and an MLP, whose halves can be recorded alone."""
-
-    def kept_in_bf16(self) -> TwoSublayers:
-        """Return the same layer, whose products stay in bf16."""
-
-    def __hash__(self) -> int:
-        """Equal layers share one recording."""
-
-    def with_attention(self, tape: Tape, x: Tensor) -> Tensor:
-        """Record attention with its norm and residual."""
-
-    def with_mlp(self, tape: Tape, x: Tensor) -> Tensor:
-        """Record the MLP or the experts with their norm and residual."""
-
-
 @dataclass(frozen=True, slots=True)
-class AttentionLayer:
-    """The attention of a transformer layer, alone."""
+class Sublayer:
+    """The attention of a transformer layer alone, or its MLP or experts."""
 
-    layer: TwoSublayers
+    layer: TransformerLayer
+    is_attention: bool
     is_unit: bool = True
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
-        return self.layer.with_attention(tape, x)
-
-
-@dataclass(frozen=True, slots=True)
-class MlpLayer:
-    """The MLP or the experts of a transformer layer, alone."""
-
-    layer: TwoSublayers
-    is_unit: bool = True
-
-    def forward(self, tape: Tape, x: Tensor) -> Tensor:
-        return self.layer.with_mlp(tape, x)
+        layer = self.layer
+        return (layer.with_attention if self.is_attention else layer.with_mlp)(tape, x)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +75,16 @@ class MambaLayer:
     """A Mamba-2 layer: a norm, the mixer, and dropout with the residual.
 
     Args:
-        mixer: its sizes, before tensor parallelism.
+        mamba: sizes of the mixer, before tensor parallelism.
+        heads: of the mixer.
         normalization: kind of the norm before the mixer.
         hidden_dropout: whether there is dropout.
         in_bf16: products stay in bf16 in a model in fp8.
         is_unit: as in `tape.Block`.
     """
 
-    mixer: MambaMixer
+    mamba: Mamba
+    heads: int
     normalization: Normalization = "rms_norm"
     hidden_dropout: bool = False
     in_bf16: bool = False
@@ -120,15 +97,15 @@ class MambaLayer:
             tape.microbatch = replace(tape.microbatch, fp8_recipe="")
         name = f"Mamba {NORMS[self.normalization]}"
         y = norm(tape, x, name, self.normalization, feeds_products=True)
-        y = mamba_mixer(tape, y, self.mixer)
+        y = mamba_mixer(tape, y, self.mamba, self.heads)
         combine = dropout_add if self.hidden_dropout else add
         return combine(tape, (y,), x, "Mamba", bias=False)
 
 
 @functools.lru_cache(maxsize=1024)
 def hybrid_layers(
-    model: Model, dense: TwoSublayers, with_experts: TwoSublayers, in_bf16: tuple[int, int]
-) -> tuple[tuple[Layer, int], ...]:
+    model: Model, dense: TransformerLayer, with_experts: TransformerLayer, in_bf16: tuple[int, int]
+) -> tuple[tuple[Block, int], ...]:
     """Return runs of equal layers, one layer for each letter of the model's pattern.
 
     `in_bf16` are numbers of layers at the start and at the end of the model that stay in bf16.
@@ -145,20 +122,16 @@ def hybrid_layers(
 
 
 def _kinds(
-    model: Model, dense: TwoSublayers, with_experts: TwoSublayers, *, in_bf16: bool
-) -> dict[str, Layer]:
-    kinds: dict[str, Layer] = {
-        ATTENTION: AttentionLayer(dense),
-        MLP: MlpLayer(dense),
-        EXPERTS: MlpLayer(with_experts),
+    model: Model, dense: TransformerLayer, with_experts: TransformerLayer, *, in_bf16: bool
+) -> dict[str, Block]:
+    kinds: dict[str, Block] = {
+        ATTENTION: Sublayer(dense, is_attention=True),
+        MLP: Sublayer(dense, is_attention=False),
+        EXPERTS: Sublayer(with_experts, is_attention=False),
     }
     if mamba := model.mamba:
-        from simtrain.workload.blocks.mamba import MambaMixer
-
-        sizes = model.num_mamba_heads, mamba.head_dim, mamba.state_dim, mamba.num_groups
-        mixer = MambaMixer(*sizes, mamba.chunk_size)
-        drops_out = model.hidden_dropout > 0
-        kinds[MAMBA] = MambaLayer(mixer, model.normalization, drops_out, in_bf16)
+        drops_out, heads = model.hidden_dropout > 0, model.num_mamba_heads
+        kinds[MAMBA] = MambaLayer(mamba, heads, model.normalization, drops_out, in_bf16)
     return kinds
 
 
@@ -499,12 +472,11 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
         drops_out=model.hidden_dropout > 0,
     )
     layers: _Runs = ((layer, model.num_layers),)
-    precision = scenario.precision
+    precision, every = scenario.precision, model.full_attention_every
     in_bf16 = precision.first_layers_bf16, precision.last_layers_bf16
-    if model.experts is not None or model.full_attention_every is not None or any(in_bf16):
-        mlp = _expert_mlp(scenario, model.experts) if model.experts else None
-        every = model.full_attention_every
-        layers = _layers(layer, model.num_layers, model.experts, mlp, every, in_bf16)
+    mlp = _expert_mlp(scenario, model.experts) if model.experts else None
+    if mlp is not None or every is not None or any(in_bf16):
+        layers = _layers(layer, model.num_layers, mlp, every, in_bf16)
     if model.lora and not _first_layer_has_gradient(scenario):
         layers = _without_first_gradient(layers)
     normalization, number = model.normalization, model.mtp_num_layers
@@ -516,7 +488,7 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
         num_predictions=number,
     )
     if model.layer_pattern is not None:
-        with_experts = _with_experts(scenario, layer)
+        with_experts = replace(layer, experts=mlp)
         return _blocks(embedding, hybrid_layers(model, layer, with_experts, in_bf16), head)
     if not number:
         return _blocks(embedding, layers, head)
@@ -533,7 +505,7 @@ _Runs = tuple[tuple[TransformerLayer, int], ...]
 @functools.lru_cache(maxsize=1024)
 def _blocks(
     embedding: Embedding,
-    layers: tuple[tuple[Layer, int], ...],
+    layers: tuple[tuple[Block, int], ...],
     *ends: FinalNorm | TokenPrediction | Head,
 ) -> Chunk:
     return Chunk(((embedding, 1), *layers, *((end, 1) for end in ends)))
@@ -543,19 +515,18 @@ def _blocks(
 def _layers(
     dense: TransformerLayer,
     num_layers: int,
-    which: Experts | None,
     mlp: ExpertMlp | None,
     full_attention_every: int | None,
     in_bf16: tuple[int, int],
 ) -> _Runs:
-    """Return runs of equal layers; `which` selects layers with experts.
+    """Return runs of equal layers.
 
     `in_bf16` are the numbers of layers in bf16 at the start and at the end of the model.
     """
     first, last = in_bf16
 
     def kind(layer: int) -> tuple[bool, bool, bool]:
-        has_experts = which is not None and which.has_layer(layer)
+        has_experts = mlp is not None and mlp.section.has_layer(layer)
         is_full = full_attention_every is not None and (layer + 1) % full_attention_every == 0
         return has_experts, is_full, layer < first or layer >= num_layers - last
 
@@ -583,32 +554,14 @@ def _without_first_gradient(layers: _Runs) -> _Runs:
     return tuple((layer, number) for layer, number in runs if number)
 
 
-def _with_experts(scenario: Scenario, layer: TransformerLayer) -> TransformerLayer:
-    section = scenario.model.experts
-    return replace(layer, experts=_expert_mlp(scenario, section)) if section else layer
-
-
 def _expert_mlp(scenario: Scenario, section: Experts) -> ExpertMlp:
-    from simtrain.workload.blocks.router import ExpertChoice, ExpertMlp
+    from simtrain.workload.blocks.router import ExpertMlp
 
     activation = scenario.model.activation
     return ExpertMlp(
-        section.num,
-        section.top_k,
-        section.ffn_hidden_size,
+        section,
         _ACTIVATIONS[activation],
         activation in _GATED,
-        section.shared_ffn_hidden_size,
-        section.shared_gate,
-        section.capacity_factor,
-        section.imbalance,
-        section.router_dtype == "fp32",
-        ExpertChoice(
-            section.router_score == "sigmoid",
-            section.router_bias,
-            section.router_groups,
-            section.router_group_top_k,
-        ),
         scenario.expert_dispatch,
         scenario.overlap.shared_expert,
         scenario.precision.fp8_dispatch,

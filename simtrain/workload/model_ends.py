@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from simtrain.base.values import dataclass
 from simtrain.scenario.model import Normalization
@@ -39,6 +39,9 @@ from simtrain.workload.ops import Op, Tensor, collective, elementwise
 from simtrain.workload.recompute import TOKEN_PREDICTION
 from simtrain.workload.tape import Block, Microbatch, Tape
 from simtrain.workload.work import FP32_BYTES, CollectiveKind
+
+if TYPE_CHECKING:
+    from simtrain.workload.gpt import TransformerLayer
 
 # Loading a microbatch, which every stage does before each forward pass.
 #
@@ -130,20 +133,6 @@ class Embedding:
         return dropout(tape, y, "embedding dropout") if self.drops_out else y
 
 
-class Layer(Protocol):
-    """A block that maps hidden states to hidden states."""
-
-    def __hash__(self) -> int:
-        """Equal layers share one recording."""
-
-    @property
-    def is_unit(self) -> bool:
-        """Whether its parameters are sharded, gathered and reduced as a unit."""
-
-    def forward(self, tape: Tape, x: Tensor) -> Tensor:
-        """Record the forward pass."""
-
-
 @dataclass(frozen=True, slots=True)
 class TokenPrediction:
     """Multi-token prediction: each module predicts one more token, from the previous one's output.
@@ -154,7 +143,7 @@ class TokenPrediction:
     """
 
     num_modules: int
-    layer: Layer
+    layer: TransformerLayer
     embedding: Embedding
     normalization: Normalization
     is_unit: bool = False

@@ -105,5 +105,4 @@ class RecordedModel:
         y = tape.tensor("output", x.rows, x.width)
         frozen = self.num_parameters - self.num_trained
         parameters = Parameter(self.num_trained), Parameter(frozen, is_frozen=True)
-        tape.record("recorded model", (x,), (y,), (), parameters=parameters)
-        return y
+        return tape.record("recorded model", (x,), y, (), parameters=parameters)

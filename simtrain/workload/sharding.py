@@ -467,11 +467,8 @@ def _parts(
 
     If weights are gathered in fp8, all of the experts are.
     """
-    groups, experts, in_fp8 = (
-        sharding.expert_groups,
-        parameters.experts,
-        parameters.in_fp8 * gathers_fp8,
-    )
+    groups, experts = sharding.expert_groups, parameters.experts
+    in_fp8 = parameters.in_fp8 * gathers_fp8
     if groups is None or not experts:
         part = _Part(parameters.total, in_fp8, sharding.groups, tensors)
         return (part,) if parameters.total else ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from simtrain.base.mesh import Group, Mesh
 from simtrain.base.values import dataclass, field, replace
@@ -83,6 +83,7 @@ class PartialBackward:
 
 
 Steps = Emit | Sequence[Op]
+Outputs = TypeVar("Outputs", Tensor, tuple[Tensor, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,10 @@ class Microbatch:
     fp8_activation_inputs: bool = False
     attention_output_bits: int = 16
     graph_modules: frozenset[GraphModule] = frozenset()
+
+    @functools.cached_property
+    def alike(self) -> Microbatch:
+        return replace(self, seq_length=0)
 
     @property
     def whole_length(self) -> int:
@@ -339,23 +344,24 @@ class Tape:
         self,
         name: str,
         inputs: tuple[Tensor, ...],
-        outputs: tuple[Tensor, ...],
+        result: Outputs,
         forward: Steps,
         backward: Steps = (),
         *,
         again: Steps | None = None,
         parameters: tuple[Parameter, ...] = (),
         deferred_gradient_bytes: int = 0,
-    ) -> None:
-        """Append a node; the other arguments are the fields of `Node`.
+    ) -> Outputs:
+        """Append a node, and return its outputs; the other arguments are the fields of `Node`.
 
         Args:
+            result: its only output, or all of them.
             forward, backward: ops in issue order, each collective awaited at once; or a function
                 that issues them.
             again: as forward, when its region is recomputed; None for `forward`.
         """
-        again = forward if again is None else again
-        graph = self._graph
+        again, graph = forward if again is None else again, self._graph
+        outputs = (result,) if isinstance(result, Tensor) else result
         emits = _emit(forward, graph), _emit(backward, graph), _emit(again, graph)
         regions = self._regions
         if any(region.name in self.microbatch.saved_in_16_bits for region in regions):
@@ -367,6 +373,7 @@ class Tape:
             parameters = tuple(replace(x, is_frozen=not trains) for x in parameters)
         self.nodes.append(node)
         self.parameters.extend(parameters)
+        return result
 
     def _with_needed_backward(self, node: Node, *, trains: bool) -> Node:
         passes_on = not self.with_gradient.isdisjoint(node.inputs)

@@ -36,6 +36,9 @@ from simtrain.workload.blocks.linear import (
 from simtrain.workload.ops import Phase, Tensor, elementwise
 from simtrain.workload.tape import Microbatch, Tape
 
+_NARROW: dict[str, Any] = {"bias": False, "in_fp8": False, "has_userbuffers": False}
+"""Options of the column-parallel products of adapters."""
+
 
 def adapted_column(
     tape: Tape,
@@ -73,16 +76,8 @@ def _column_adapter(
 ) -> Tensor:
     """Record an adapter of a column-parallel layer, or of a part of it."""
     with tape.training():
-        z = column_linear(
-            tape,
-            _dropped(tape, x, title, lora),
-            lora.rank,
-            f"{title} in",
-            bias=False,
-            in_fp8=False,
-            has_userbuffers=False,
-            input_of=input_of,
-        )
+        x = _dropped(tape, x, title, lora)
+        z = column_linear(tape, x, lora.rank, f"{title} in", input_of=input_of, **_NARROW)
         z = gather_columns(tape, z, f"{title} in gather", all_tokens=True)
         return _product_out(tape, z, outputs, title)
 
@@ -92,15 +87,9 @@ def adapted_row(tape: Tape, x: Tensor, name: str, label: str, lora: Lora, *, bia
     y = row_linear(tape, x, name, label, bias=bias)
     batch, title = tape.microbatch, f"{name} adapter"
     with tape.training():
-        z = row_linear(
-            tape,
-            _dropped(tape, x, title, lora),
-            f"{title} in",
-            bias=False,
-            outputs=lora.rank,
-            in_fp8=False,
-            output_of=replace(batch, sequence_parallel=False),
-        )
+        x, part = _dropped(tape, x, title, lora), replace(batch, sequence_parallel=False)
+        low: dict[str, Any] = {"bias": False, "outputs": lora.rank, "in_fp8": False}
+        z = row_linear(tape, x, f"{title} in", output_of=part, **low)
         z = _product_out(tape, z, y.width, title, gathers=True)
     return _add(tape, y, z, name)
 
@@ -114,23 +103,13 @@ def _product_out(
 ) -> Tensor:
     """Record the product with B, whose input all ranks have, and the scaling of its output."""
     input_of = replace(tape.microbatch, sequence_parallel=False)
-    y = column_linear(
-        tape,
-        x,
-        outputs,
-        f"{title} out",
-        bias=False,
-        in_fp8=False,
-        has_userbuffers=False,
-        input_of=input_of,
-    )
+    y = column_linear(tape, x, outputs, f"{title} out", input_of=input_of, **_NARROW)
     if gathers:
         y = gather_columns(tape, y, f"{title} out gather")
     scaled, size, phase = tape.tensor(f"{title} output", y.rows, y.width), y.num_bytes, Phase
     forward = elementwise(f"{title} scale", size, size)
     backward = elementwise(f"{title} scale gradient", size, size, phase.INPUT_GRADIENT)
-    tape.record(f"{title} scale", (y,), (scaled,), (forward,), (backward,))
-    return scaled
+    return tape.record(f"{title} scale", (y,), scaled, (forward,), (backward,))
 
 
 def _joined(tape: Tape, parts: list[Tensor], whole: Tensor, name: str) -> Tensor:
@@ -140,13 +119,11 @@ def _joined(tape: Tape, parts: list[Tensor], whole: Tensor, name: str) -> Tensor
     y = tape.tensor(f"{name} adapters output", whole.rows, whole.width)
     read_bytes, title = sum(part.num_bytes for part in parts), f"{name} adapters join"
     forward = elementwise(title, read_bytes, y.num_bytes)
-    tape.record(title, tuple(parts), (y,), (forward,))
-    return y
+    return tape.record(title, tuple(parts), y, (forward,))
 
 
 def _add(tape: Tape, x: Tensor, low_rank: Tensor, name: str) -> Tensor:
     """Record the sum of the layer's and the adapters' outputs, which has no backward kernel."""
     y = tape.tensor(f"{name} sum", x.rows, x.width)
     forward = elementwise(f"{name} and adapter sum", 2 * x.num_bytes, y.num_bytes)
-    tape.record(f"{name} and adapter sum", (x, low_rank), (y,), (forward,))
-    return y
+    return tape.record(f"{name} and adapter sum", (x, low_rank), y, (forward,))

@@ -140,8 +140,7 @@ def _on_both(
     (query, query_back), (key, key_back) = kernels
     forward, backward = query + key, query_back + key_back
     label = f"query and key {name}"
-    tape.record(label, query_key, (y,), forward, backward, parameters=parameters)
-    return y
+    return tape.record(label, query_key, y, forward, backward, parameters=parameters)
 
 
 _FULL_BITS = 16
@@ -223,12 +222,8 @@ def _fused(core: AttentionCore, query_key: tuple[Tensor, ...], value: Tensor) ->
     An output of fewer bits is cast in the forward pass, with the fp8 copy by rows for the
     projection, and cast back before the backward kernel.
     """
-    tape, name, output, log_sum_exp = (
-        core.tape,
-        "fused attention",
-        core.output(),
-        core.log_sum_exp(),
-    )
+    tape, name = core.tape, "fused attention"
+    output, log_sum_exp = core.output(), core.log_sum_exp()
     if core.groups != core.heads and tape.microbatch.kernels.repeated_keys:
         core, query_key, value = _repeated(core, query_key, value)
     inputs, bits = (*query_key, value), tape.microbatch.attention_output_bits
@@ -247,8 +242,7 @@ def _fused(core: AttentionCore, query_key: tuple[Tensor, ...], value: Tensor) ->
     if narrow:
         tape.fp8_copies[output] = narrow.tensors
         casts, casts_back = (narrow.cast.replace(saves=narrow.tensors),), (narrow.cast_back,)
-    tape.record(name, inputs, (output,), (forward, *casts), (*casts_back, backward))
-    return output
+    return tape.record(name, inputs, output, (forward, *casts), (*casts_back, backward))
 
 
 def _repeated(
@@ -295,8 +289,7 @@ def _query_key_product(core: AttentionCore, query_key: tuple[Tensor, ...]) -> Te
     if keys:
         forward.insert(len(by_head), core.repeat(keys))
         backward.append(core.repeat_gradient(keys))
-    core.tape.record("QKᵀ", query_key, (scores,), forward, backward)
-    return scores
+    return core.tape.record("QKᵀ", query_key, scores, forward, backward)
 
 
 def _copies_by_head(core: AttentionCore, tensors: tuple[Tensor, ...]) -> Ops:
@@ -332,8 +325,7 @@ def _over_value(core: AttentionCore, probabilities: Tensor, value: Tensor) -> Te
     if values:
         forward.insert(0, core.repeat(values, saves=(value,)))
         backward.append(core.repeat_gradient(values, reads=(value,)))
-    core.tape.record(name, (probabilities, value), (output,), forward, backward)
-    return output
+    return core.tape.record(name, (probabilities, value), output, forward, backward)
 
 
 # Multi-head latent attention (DeepSeek-AI 2024): queries, keys and values come from latents.
@@ -404,8 +396,7 @@ def _rotated_query(tape: Tape, query: Tensor, heads: int, sizes: LatentAttention
     name, held_bytes = "query rotation", query.num_bytes
     forward = elementwise(name, part, part, holds_bytes=held_bytes)
     backward = gradient(name, part, part, holds_bytes=held_bytes)
-    tape.record(name, (query,), (y,), (forward,), (backward,))
-    return y
+    return tape.record(name, (query,), y, (forward,), (backward,))
 
 
 def _key_and_value(

@@ -166,8 +166,7 @@ def ring_attention(
     output, log_sum_exp = core.output(), core.log_sum_exp()
     saved = (*inputs, log_sum_exp, output) if saves_output else (*inputs, log_sum_exp)
     ring = _Ring(core, group, inputs, saved, saves_output)
-    core.tape.record("ring attention", inputs, (output,), ring.forward, ring.backward)
-    return output
+    return core.tape.record("ring attention", inputs, output, ring.forward, ring.backward)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,8 +308,7 @@ def gathered_attention(core: AttentionCore, group: Group, inputs: tuple[Tensor, 
             yield collective(f"{name} gradients scatter", *scatter, _BACK, holds_bytes=held_bytes)
 
     name = "attention to gathered keys"
-    core.tape.record(name, inputs, (output,), [*forward()], [*backward()])
-    return output
+    return core.tape.record(name, inputs, output, [*forward()], [*backward()])
 
 
 def tokens_for_heads(
@@ -327,14 +325,13 @@ def tokens_for_heads(
         core.tape.tensor(f"{x.name} of heads", x.rows * num_ranks, x.width // num_ranks)
         for x in inputs
     )
-    core.tape.record(
+    return core.tape.record(
         "tokens for heads",
         inputs,
         taken,
         lambda order: _all_to_all(order, parts, group, reads=inputs),
         lambda order: _all_to_all(order, gradients, group, _BACK),
     )
-    return taken
 
 
 def heads_for_tokens(core: AttentionCore, x: Tensor, group: Group, *, back_again: bool) -> Tensor:
@@ -347,14 +344,13 @@ def heads_for_tokens(core: AttentionCore, x: Tensor, group: Group, *, back_again
     kept = (output,) if back_again else ()
     part = {"output": output.num_bytes}
     gradients = (part if back_again else {}) | {"output gradient": output.num_bytes}
-    core.tape.record(
+    return core.tape.record(
         "heads for tokens",
         (x,),
-        (output,),
+        output,
         lambda order: _all_to_all(order, part, group, saves=kept),
         lambda order: _all_to_all(order, gradients, group, _BACK, reads=kept),
     )
-    return output
 
 
 def _all_to_all(

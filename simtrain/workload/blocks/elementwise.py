@@ -56,13 +56,11 @@ def copy(tape: Tape, x: Tensor, name: str) -> Tensor:
     """Record a copy of a tensor, which stays allocated. Both share one gradient."""
     y = tape.tensor(name, x.rows, x.width)
     op = elementwise(name, x.num_bytes, y.num_bytes, saves=(x,))
-    tape.record(name, (x,), (y,), (op,))
-    return y
+    return tape.record(name, (x,), y, (op,))
 
 
 def _joined(tape: Tape, parts: tuple[Tensor, ...], y: Tensor) -> Tensor:
-    tape.record(y.name, parts, (y,), (elementwise(f"join {y.name}", y.num_bytes, y.num_bytes),))
-    return y
+    return tape.record(y.name, parts, y, (elementwise(f"join {y.name}", y.num_bytes, y.num_bytes),))
 
 
 # Kernels of eager PyTorch, for software stacks without fused kernels.
@@ -282,8 +280,7 @@ def _norm(tape: Tape, x: Tensor, name: str, kind: Normalization, *, feeds_produc
         label = f"{name} output in {recipe_of(tape.microbatch).format}"
         tape.fp8_copies[y] = fp8_tensors(tape, label, x.rows, x.width)
         forward = _casting_norm(tape.microbatch, x, name, family)
-    tape.record(name, (x,), (y,), forward, backward, parameters=(weight,))
-    return y
+    return tape.record(name, (x,), y, forward, backward, parameters=(weight,))
 
 
 def _in_fp32(tape: Tape, x: Tensor, name: str) -> Tensor:
@@ -291,8 +288,7 @@ def _in_fp32(tape: Tape, x: Tensor, name: str) -> Tensor:
     copy = tape.tensor(f"{name} input in fp32", x.rows, x.width, FP32_BYTES)
     label, size, wide = f"{name} to fp32", x.num_bytes, copy.num_bytes
     backward = (gradient(f"{name} from fp32", wide, size),)
-    tape.record(label, (x,), (copy,), (elementwise(label, size, wide),), backward)
-    return copy
+    return tape.record(label, (x,), copy, (elementwise(label, size, wide),), backward)
 
 
 def _casting_norm(batch: Microbatch, x: Tensor, name: str, family: KernelFamily) -> Ops:
@@ -353,8 +349,7 @@ def activation(
     if biased:
         backward += (bias_gradient(biased, inputs[0]),)
         deferred = size
-    tape.record(name, inputs, (y,), forward, backward, deferred_gradient_bytes=deferred)
-    return y
+    return tape.record(name, inputs, y, forward, backward, deferred_gradient_bytes=deferred)
 
 
 def saving_fp8(
@@ -382,17 +377,11 @@ def dropout(tape: Tape, x: Tensor, name: str, family: KernelFamily = KernelFamil
     size, masked = x.num_bytes, y.num_bytes + mask.num_bytes
     forward = elementwise(name, size, masked, saves=(mask,), family=family)
     backward = gradient(name, masked, size, reads=(mask,), family=family)
-    tape.record(name, (x,), (y,), (forward,), (backward,))
-    return y
+    return tape.record(name, (x,), y, (forward,), (backward,))
 
 
 def dropout_add(
-    tape: Tape,
-    branches: Tensor | tuple[Tensor, ...],
-    residual: Tensor,
-    label: str,
-    *,
-    bias: bool = True,
+    tape: Tape, branches: tuple[Tensor, ...], residual: Tensor, label: str, *, bias: bool = True
 ) -> Tensor:
     """Record bias, dropout and residual sum in one kernel (`bias_dropout_add_fused_train`).
 
@@ -400,14 +389,10 @@ def dropout_add(
     for parallel attention and MLP. Each branch has a bias. A software stack without this kernel
     runs one kernel per step, with the same backward kernels.
     """
-    branches = branches if isinstance(branches, tuple) else (branches,)
     y = tape.tensor(f"{label} output with residual", residual.rows, residual.width)
     mask = tape.tensor(f"{label} dropout mask", residual.rows, residual.width, MASK_BYTES)
-    name, size, branches_bytes = (
-        f"{label} dropout",
-        y.num_bytes,
-        sum(branch.num_bytes for branch in branches),
-    )
+    name, size = f"{label} dropout", y.num_bytes
+    branches_bytes = sum(branch.num_bytes for branch in branches)
     masked = size + mask.num_bytes
     backward: Ops = (gradient(name, masked, size, reads=(mask,)),)
     if tape.microbatch.kernels.fused_dropout_add:
@@ -421,43 +406,32 @@ def dropout_add(
         forward = (*_branch_sum(tape, branches, label, bias=bias), drop, add_residual)
     if bias:
         backward += _bias_gradients(branches, name)
-    deferred = y.num_bytes if bias else 0
-    inputs = (*branches, residual)
-    tape.record(label, inputs, (y,), forward, backward, deferred_gradient_bytes=deferred)
-    return y
+    inputs, deferred = (*branches, residual), y.num_bytes if bias else 0
+    return tape.record(label, inputs, y, forward, backward, deferred_gradient_bytes=deferred)
 
 
 def add(
-    tape: Tape,
-    branches: Tensor | tuple[Tensor, ...],
-    residual: Tensor,
-    label: str,
-    *,
-    bias: bool = False,
+    tape: Tape, branches: tuple[Tensor, ...], residual: Tensor, label: str, *, bias: bool = False
 ) -> Tensor:
     """Record the sum of tensors and their biases in one kernel, which needs no backward kernel.
 
     A software stack without this kernel adds them one after another.
     """
-    branches = branches if isinstance(branches, tuple) else (branches,)
     y = tape.tensor(f"{label} sum", residual.rows, residual.width)
     forward: Ops = (_add_residual(branches, residual, label),)
     if not tape.microbatch.kernels.fused_dropout_add:
         add_residual = _add_residual((y,), residual, label)
         forward = (*_branch_sum(tape, branches, label, bias=bias), add_residual)
     backward = _bias_gradients(branches, f"{label} sum") if bias else ()
-    deferred = y.num_bytes if bias else 0
-    inputs = (*branches, residual)
-    tape.record(label, inputs, (y,), forward, backward, deferred_gradient_bytes=deferred)
-    return y
+    inputs, deferred = (*branches, residual), y.num_bytes if bias else 0
+    return tape.record(label, inputs, y, forward, backward, deferred_gradient_bytes=deferred)
 
 
 def _add_residual(branches: tuple[Tensor, ...], residual: Tensor, label: str) -> Op:
     """Return the kernel that adds branches to the residual, which the block's norm saves."""
-    branches_bytes, size = sum(branch.num_bytes for branch in branches), residual.num_bytes
-    return elementwise(
-        f"{label} sum", branches_bytes + size, size, holds_bytes=branches_bytes + size
-    )
+    size = residual.num_bytes
+    read = sum(branch.num_bytes for branch in branches) + size
+    return elementwise(f"{label} sum", read, size, holds_bytes=read)
 
 
 def _branch_sum(tape: Tape, branches: tuple[Tensor, ...], label: str, *, bias: bool) -> Ops:

@@ -71,7 +71,7 @@ class ExpertLayer:
         beside: tuple[Beside, ...] = (),
     ) -> None:
         self.tape, self.mlp, self.groups, self.x, self.routing = tape, mlp, groups, x, routing
-        self.has_sizes = mlp.capacity_factor is not None
+        self.has_sizes = mlp.section.capacity_factor is not None
         self.load = mlp.load(x.rows, groups)
         self.outputs_beside: tuple[Tensor, ...] = ()
         self._path = TokenPath.of(tape.microbatch, mlp, groups, x)
@@ -211,7 +211,7 @@ class ExpertLayer:
         chances = pad_rows(tape, chances, load.rows, "experts probability padding")
         if self._path.fp8:
             _second_copy(tape, tokens)
-        width = (1 + mlp.gated) * mlp.ffn // self.groups.tensor.num_ranks
+        width = (1 + mlp.gated) * mlp.section.ffn_hidden_size // self.groups.tensor.num_ranks
         if _fuses_mlp(tape):
             names = "experts up", f"experts {mlp.kernel}", "experts down"
             y = fused_mlp(tape, tokens, chances, width, load, names, gated=mlp.gated)
@@ -294,7 +294,6 @@ def _second_copy(tape: Tape, tokens: Tensor) -> None:
         tape.record(op.name, (), (), (op,))
 
 
-# ------------------------------------------------------------------------------
 # Collectives that overlap independent kernels, forward and backward.
 
 
@@ -336,7 +335,6 @@ def overlap_exchange(
     return *exchanged, *computed
 
 
-# ------------------------------------------------------------------------------
 # Local steps of the dispatch of tokens to experts and back: permute, sort, cast.
 #
 # Source: Megatron-LM's `permute`, `unpermute` and `sort_chunks_by_idxs` (core/transformer/moe/
@@ -395,8 +393,7 @@ def unpermute(
     forward = elementwise("unpermute", x.num_bytes, y.num_bytes, saves=(order_of,))
     moved_bytes = x.num_bytes if gradient_bytes is None else x.rows * gradient_bytes
     backward = gradient("unpermute", moved_bytes, moved_bytes, reads=(order_of,))
-    tape.record("unpermute", (x,), (y,), (forward,), (backward,))
-    return y
+    return tape.record("unpermute", (x,), y, (forward,), (backward,))
 
 
 def sort_chunks(
@@ -412,8 +409,7 @@ def sort_chunks(
     )
     size = sum(tensor.num_bytes for tensor in tensors)
     forward = elementwise(name, size, size).replace(needs_host=needs_host)
-    tape.record(name, tensors, outputs, (forward,), (gradient(name, size, size),))
-    return outputs
+    return tape.record(name, tensors, outputs, (forward,), (gradient(name, size, size),))
 
 
 def cast(tape: Tape, x: Tensor, element_bytes: int) -> Tensor:
@@ -423,8 +419,7 @@ def cast(tape: Tape, x: Tensor, element_bytes: int) -> Tensor:
     y = tape.tensor(f"{x.name} cast", x.rows, x.width, element_bytes)
     forward = elementwise(y.name, x.num_bytes, y.num_bytes)
     backward = gradient(y.name, y.num_bytes, x.num_bytes)
-    tape.record(y.name, (x,), (y,), (forward,), (backward,))
-    return y
+    return tape.record(y.name, (x,), y, (forward,), (backward,))
 
 
 SHARED_EXPERTS = "shared_experts"
@@ -441,10 +436,10 @@ def experts(tape: Tape, x: Tensor, mlp: ExpertMlp) -> Tensor:
     if groups is None:
         raise ValueError("experts need a scenario with model.experts")
     with tape.capturing("moe_router"):
-        routing = route(tape, x, mlp.num, mlp.top_k, mlp.choice, fp32=mlp.fp32_router)
+        routing = route(tape, x, mlp.section)
     if not mlp.overlaps_shared:
         y = ExpertLayer(tape, mlp, groups, x, routing).record()
-        return _add_shared(tape, mlp, x, y) if mlp.shared_ffn else y
+        return _add_shared(tape, mlp, x, y) if mlp.section.shared_ffn_hidden_size else y
     tensor = tape.microbatch.tensor
     whole = all_gather(tape, x, tensor, "shared expert gather")
     beside = _halves_of_shared(tape, mlp, whole)
@@ -461,7 +456,8 @@ def _halves_of_shared(tape: Tape, mlp: ExpertMlp, whole: Tensor) -> tuple[Beside
     Its collectives are exposed.
     """
     load = ExpertLoad(1, whole.rows, whole.rows, whole.rows)
-    width = (1 + mlp.gated) * mlp.shared_ffn // tape.microbatch.tensor.num_ranks
+    width = (1 + mlp.gated) * mlp.section.shared_ffn_hidden_size
+    width //= tape.microbatch.tensor.num_ranks
 
     def begin() -> tuple[Tensor, ...]:
         y = grouped_linear(tape, whole, width, load, "shared expert up", is_expert=False)
@@ -475,7 +471,7 @@ def _halves_of_shared(tape: Tape, mlp: ExpertMlp, whole: Tensor) -> tuple[Beside
 
 
 def _add_shared(tape: Tape, mlp: ExpertMlp, x: Tensor, routed: Tensor) -> Tensor:
-    label, width = "shared expert", (1 + mlp.gated) * mlp.shared_ffn
+    label, width = "shared expert", (1 + mlp.gated) * mlp.section.shared_ffn_hidden_size
     with tape.region(SHARED_EXPERTS), tape.capturing("moe_router"):
         y = column_linear(tape, x, width, "shared expert up", label, bias=False)
         y = activation(tape, y, f"shared {mlp.kernel}", gated=mlp.gated)
@@ -486,7 +482,7 @@ def _add_shared(tape: Tape, mlp: ExpertMlp, x: Tensor, routed: Tensor) -> Tensor
 
 def _gate(tape: Tape, mlp: ExpertMlp, x: Tensor, y: Tensor) -> Tensor:
     """Multiply `y` by a sigmoid of each token, if there is a gate."""
-    if not mlp.shared_gate:
+    if not mlp.section.shared_gate:
         return y
     input_bytes, size = x.num_bytes, y.num_bytes
     z = tape.tensor("gated shared expert", y.rows, y.width)
@@ -502,12 +498,10 @@ def _gate(tape: Tape, mlp: ExpertMlp, x: Tensor, y: Tensor) -> Tensor:
         elementwise(name, *sizes, Phase.WEIGHT_GRADIENT, reads=(x,)),
     )
     weight = Parameter(x.width, is_whole=True)
-    tape.record("shared gate", (x, y), (z,), forward, backward, parameters=(weight,))
-    return z
+    return tape.record("shared gate", (x, y), z, forward, backward, parameters=(weight,))
 
 
 def _sum(tape: Tape, shared: Tensor, routed: Tensor) -> Tensor:
     y = tape.tensor("experts output", routed.rows, routed.width)
     op = elementwise("shared expert sum", 2 * y.num_bytes, y.num_bytes)
-    tape.record(op.name, (shared, routed), (y,), (op,))
-    return y
+    return tape.record(op.name, (shared, routed), y, (op,))

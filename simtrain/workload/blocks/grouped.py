@@ -225,8 +225,7 @@ def _stash(tape: Tape, x: Tensor, num_bytes: int) -> Tensor:
     y = tape.tensor(x.name, x.rows, x.width, x.element_bytes, x.storage)
     forward = elementwise(name, num_bytes, num_bytes, holds_bytes=0, family=family)
     backward = gradient(name, num_bytes, num_bytes, holds_bytes=0, family=family)
-    tape.record(name, (x,), (y,), (forward,), (backward,))
-    return y
+    return tape.record(name, (x,), y, (forward,), (backward,))
 
 
 def pad_rows(tape: Tape, x: Tensor, rows: int, name: str) -> Tensor:
@@ -237,8 +236,7 @@ def pad_rows(tape: Tape, x: Tensor, rows: int, name: str) -> Tensor:
     read_bytes, stream = min(x.num_bytes, y.num_bytes), KernelFamily.STREAM
     forward = elementwise(name, read_bytes, y.num_bytes, family=stream)
     backward = gradient(name, read_bytes, x.num_bytes, family=stream)
-    tape.record(name, (x,), (y,), (forward,), (backward,))
-    return y
+    return tape.record(name, (x,), y, (forward,), (backward,))
 
 
 def weighted_activation(

@@ -10,6 +10,7 @@ inputs of all products are cast, gathered and saved in fp8.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from simtrain.base.mesh import Group
@@ -71,8 +72,7 @@ def gather_columns(tape: Tape, x: Tensor, name: str, *, all_tokens: bool = False
     backward: Ops = (elementwise(f"{name} gradient copy", x.num_bytes, x.num_bytes, phase),)
     if batch.sequence_parallel and not all_tokens:
         backward = collective(f"{name} gradient", *gather, phase), *backward
-    tape.record(name, (x,), (y,), forward, backward)
-    return y
+    return tape.record(name, (x,), y, forward, backward)
 
 
 def reduce_scatter(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
@@ -128,8 +128,7 @@ def _exchange(
         phase = Phase.INPUT_GRADIENT
         backward = (collective(f"{name} gradient", back, whole_bytes, group, phase),)
     forward = collective(name, there, whole_bytes, group).replace(needs_host=needs_host)
-    tape.record(name, (x,), (y,), (forward,), backward)
-    return y
+    return tape.record(name, (x,), y, (forward,), backward)
 
 
 # The ops of a linear layer on one rank: its three products, and its casts to fp8.
@@ -232,7 +231,7 @@ class LinearOps:
         adds = batch.adds_gradients and not self._fuses_sum
         once, buffer = self.weights * batch.element_bytes, self.weights * batch.gradient_bytes
         waiting = once if adds else 0
-        gradient_bytes = int(self.rows * self.outputs * self._operand_bytes)
+        gradient_bytes = math.trunc(self.rows * self.outputs * self._operand_bytes)
         held_bytes = gradient_bytes + self.input_bytes + waiting
         work = self._weight_work()
         yield Op(name, work, phase, reads=self.saved, holds_bytes=held_bytes, counts_saved=False)
@@ -246,10 +245,9 @@ class LinearOps:
     ) -> Tensor:
         """Record the layer's forward and backward pass and its parameters; return its output."""
         deferred = self.operand_bytes(self.rows * self.outputs)
-        tape.record(
-            self.name, (x,), (y,), *passes, parameters=parameters, deferred_gradient_bytes=deferred
+        return tape.record(
+            self.name, (x,), y, *passes, parameters=parameters, deferred_gradient_bytes=deferred
         )
-        return y
 
     def record_alone(self, tape: Tape, x: Tensor, y: Tensor, weight: Parameter) -> Tensor:
         """Record a layer without bias and without communication; return its output."""
@@ -467,8 +465,7 @@ def _replicated(tape: Tape, x: Tensor, label: str) -> Tensor:
     y = tape.tensor(f"{label} input", x.rows, x.width, storage=x.storage)
     work = CollectiveKind.ALL_REDUCE, x.num_bytes, batch.tensor
     backward = (collective(f"{label} f", *work, Phase.INPUT_GRADIENT),)
-    tape.record(f"{label} f", (x,), (y,), (), backward)
-    return y
+    return tape.record(f"{label} f", (x,), y, (), backward)
 
 
 def _gather_in_fp8(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
@@ -484,8 +481,7 @@ def _gather_in_fp8(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
     num_bytes = sum(tensor.num_bytes for tensor in copies)
     gather = collective(name, CollectiveKind.ALL_GATHER, num_bytes, group)
     work = CollectiveKind.REDUCE_SCATTER, y.num_bytes, group, phase
-    tape.record(name, (x,), (y,), (*cast, gather), (collective(f"{name} gradient", *work),))
-    return y
+    return tape.record(name, (x,), y, (*cast, gather), (collective(f"{name} gradient", *work),))
 
 
 def _check_outputs(outputs: int, num_ranks: int, name: str) -> None:

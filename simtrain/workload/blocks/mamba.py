@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from simtrain.base.mesh import Group
 from simtrain.base.values import dataclass
+from simtrain.scenario.model import Mamba
 from simtrain.workload.blocks.linear import column_linear, row_linear
 from simtrain.workload.ops import Op, Ops, Phase, Tensor, collective, elementwise, gradient
 from simtrain.workload.tape import Microbatch, Parameter, Tape
@@ -30,26 +31,18 @@ many."""
 _LABEL = "Mamba"
 
 
-@dataclass(frozen=True, slots=True)
-class MambaMixer:
-    """Sizes of a mixer, of the whole layer before tensor parallelism; as `scenario.mamba.Mamba`."""
+def mamba_mixer(tape: Tape, x: Tensor, mamba: Mamba, heads: int) -> Tensor:
+    """Record the mixer: from this rank's normalized tokens to this rank's output.
 
-    heads: int
-    head_dim: int
-    state_dim: int
-    groups: int
-    chunk_size: int
-
-
-def mamba_mixer(tape: Tape, x: Tensor, mixer: MambaMixer) -> Tensor:
-    """Record the mixer: from this rank's normalized tokens to this rank's output."""
+    `mamba` and `heads` are those of the whole layer, before tensor parallelism.
+    """
     batch = tape.microbatch
-    whole = _Scan.of(batch, mixer)  # All heads of a tensor-parallel rank, for its own tokens.
+    whole = _Scan.of(batch, mamba, heads)  # all heads of a rank, for its own tokens
     columns = batch.tensor.num_ranks * whole.projected_width
     projected = column_linear(tape, x, columns, "Mamba in", _LABEL, bias=False)
     scan, context = whole, batch.context and batch.context.group
     if context:
-        scan = _Scan.of(batch, mixer, context.num_ranks)
+        scan = _Scan.of(batch, mamba, heads, context.num_ranks)
         projected = _tokens_for_channels(tape, projected, whole, scan, context)
     several = tape.microbatch.sequences > 1
     if several:
@@ -70,8 +63,7 @@ def _sequences_first(tape: Tape, x: Tensor, name: str, *, backward: bool) -> Ten
     """
     y, size, stream = tape.tensor(name, x.rows, x.width), x.num_bytes, KernelFamily.STREAM
     ops: Ops = (gradient(name, size, size, family=stream),) if backward else ()
-    tape.record(name, (x,), (y,), (elementwise(name, size, size, family=stream),), ops)
-    return y
+    return tape.record(name, (x,), y, (elementwise(name, size, size, family=stream),), ops)
 
 
 def _tokens_for_channels(tape: Tape, x: Tensor, whole: _Scan, scan: _Scan, group: Group) -> Tensor:
@@ -111,8 +103,7 @@ def _tokens_for_channels(tape: Tape, x: Tensor, whole: _Scan, scan: _Scan, group
         *exchange(back),
         elementwise("Mamba input gradient joined", x.num_bytes, x.num_bytes, back),
     )
-    tape.record("tokens for channels", (x,), (y,), forward, backward)
-    return y
+    return tape.record("tokens for channels", (x,), y, forward, backward)
 
 
 def _channels_for_tokens(tape: Tape, x: Tensor, whole: _Scan, group: Group) -> Tensor:
@@ -131,8 +122,7 @@ def _channels_for_tokens(tape: Tape, x: Tensor, whole: _Scan, group: Group) -> T
         )
 
     passes = exchange(Phase.FORWARD), exchange(Phase.INPUT_GRADIENT)
-    tape.record("channels for tokens", (x,), (y,), *passes)
-    return y
+    return tape.record("channels for tokens", (x,), y, *passes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +132,7 @@ class _Scan:
     Args:
         tokens: of all sequences.
         chunk_tokens: tokens of all sequences, with each sequence filled up to whole chunks.
-        heads, head_dim, state_dim, groups, chunk_size: as in `MambaMixer`, for this rank.
+        heads, head_dim, state_dim, groups, chunk_size: as in the scenario, for this rank.
         element_bytes: of activations.
     """
 
@@ -156,17 +146,17 @@ class _Scan:
     element_bytes: int
 
     @classmethod
-    def of(cls, batch: Microbatch, mixer: MambaMixer, context_ranks: int = 1) -> _Scan:
+    def of(cls, batch: Microbatch, mamba: Mamba, heads: int, context_ranks: int = 1) -> _Scan:
         """Return the part of a tensor-parallel rank.
 
         With `context_ranks`, these ranks have exchanged tokens for heads: each has all tokens of
         some heads. If they are more than groups, several ranks have the same group.
         """
-        num_ranks, chunk, length = batch.tensor.num_ranks, mixer.chunk_size, batch.seq_length
+        num_ranks, chunk, length = batch.tensor.num_ranks, mamba.chunk_size, batch.seq_length
         length *= context_ranks
         chunk_tokens = batch.sequences * -(-length // chunk) * chunk
-        heads, groups = mixer.heads // num_ranks, mixer.groups // num_ranks
-        sizes = heads // context_ranks, mixer.head_dim, mixer.state_dim
+        heads, groups = heads // num_ranks, mamba.num_groups // num_ranks
+        sizes = heads // context_ranks, mamba.head_dim, mamba.state_dim
         groups = max(1, groups // context_ranks)
         tokens = batch.sequences * length
         return cls(tokens, chunk_tokens, *sizes, groups, chunk, batch.element_bytes)
@@ -422,5 +412,4 @@ def _group_norm(tape: Tape, x: Tensor, scan: _Scan) -> Tensor:
     forward = elementwise(name, size, size + root.num_bytes, saves=saved, family=family)
     sizes = 2 * size + root.num_bytes, size
     backward = gradient(name, *sizes, reads=saved, family=family)
-    tape.record(name, (x,), (y,), (forward,), (backward,), parameters=(Parameter(x.width),))
-    return y
+    return tape.record(name, (x,), y, (forward,), (backward,), parameters=(Parameter(x.width),))

@@ -18,6 +18,7 @@ from typing import Self
 from simtrain.base.mesh import Group
 from simtrain.base.values import dataclass
 from simtrain.scenario.dispatchers import ExpertDispatch
+from simtrain.scenario.model import Experts
 from simtrain.workload.blocks.grouped import ExpertLoad
 from simtrain.workload.fp8 import Fp8Recipe, recipe_of
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise, gradient
@@ -53,32 +54,14 @@ class Routing:
         return self.probabilities, self.token_map
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertChoice:
-    """How a router chooses experts; fields as in the scenario's model.experts.
+def route(tape: Tape, x: Tensor, section: Experts) -> Routing:
+    """Choose experts for each token.
 
-    Args:
-        sigmoid: scores are sigmoids of the logits; otherwise a softmax over the chosen experts.
-        has_bias: a bias is added to the scores that choose.
-        groups, group_top_k: groups of experts, and how many of them a token chooses; or None.
+    With a router in fp32, the product of 16-bit tokens writes fp32, and both gradients are products
+    of fp32 operands.
     """
-
-    sigmoid: bool
-    has_bias: bool
-    groups: int | None
-    group_top_k: int | None
-
-
-def route(
-    tape: Tape, x: Tensor, num_experts: int, top_k: int, choice: ExpertChoice, *, fp32: bool
-) -> Routing:
-    """Choose `top_k` of `num_experts` experts for each token.
-
-    With `fp32`, the product of 16-bit tokens writes fp32, and both gradients are products of fp32
-    operands.
-    """
-    batch = tape.microbatch
-    size = FP32_BYTES if fp32 else batch.element_bytes
+    num_experts, top_k = section.num, section.top_k
+    size = FP32_BYTES if section.router_dtype == "fp32" else tape.microbatch.element_bytes
     logits = tape.tensor("router logits", x.rows, num_experts, size)
     _product(tape, x, logits)
     probabilities = tape.tensor("router probabilities", x.rows, num_experts, size)
@@ -86,18 +69,19 @@ def route(
     indices = tape.tensor("chosen experts", x.rows, top_k, INDEX_BYTES)
     scores = tape.tensor("auxiliary loss scores", x.rows, num_experts, FP32_BYTES)
     token_map = tape.tensor("token map", x.rows, num_experts, _MAP_BYTES)
-    sigmoids = tape.tensor("sigmoids", x.rows, num_experts, FP32_BYTES) if choice.sigmoid else None
+    scored = section.router_score == "sigmoid"
+    sigmoids = tape.tensor("sigmoids", x.rows, num_experts, FP32_BYTES) if scored else None
     routing = Routing(probabilities, token_map)
     picked = chosen, indices
     routed_bytes = sum(tensor.num_bytes for tensor in routing.saved)
     forward = [
-        *_choose(logits, sigmoids, picked, choice, top_k),
+        *_choose(logits, sigmoids, picked, section),
         elementwise("router scatter", _bytes(picked), routed_bytes, saves=routing.saved),
         elementwise(
             "auxiliary loss", _bytes((logits, token_map)), scores.num_bytes, saves=(scores,)
         ),
     ]
-    if choice.has_bias:
+    if section.router_bias:
         written = num_experts * FP32_BYTES
         forward.append(elementwise("tokens per expert", token_map.num_bytes, written))
     backward = (
@@ -109,11 +93,7 @@ def route(
 
 
 def _choose(
-    logits: Tensor,
-    sigmoids: Tensor | None,
-    picked: tuple[Tensor, Tensor],
-    choice: ExpertChoice,
-    top_k: int,
+    logits: Tensor, sigmoids: Tensor | None, picked: tuple[Tensor, Tensor], section: Experts
 ) -> Iterator[Op]:
     """Yield the scores of all experts, and the choice of the best with their probabilities.
 
@@ -124,16 +104,16 @@ def _choose(
         if logits.num_bytes != each:
             yield elementwise("router logits cast", logits.num_bytes, each)
         yield elementwise("router sigmoid", each, each, saves=(sigmoids,))
-        if choice.has_bias:
+        if section.router_bias:
             yield elementwise("router bias", each, each)
-    if choice.groups is not None:
-        yield from _limit_groups(sigmoids or logits, choice, top_k)
+    if section.router_groups is not None:
+        yield from _limit_groups(sigmoids or logits, section)
     if sigmoids is None:
         yield elementwise("router top-k softmax", logits.num_bytes, _bytes(picked), saves=picked)
         return
     chosen_bytes = picked[0].num_bytes
     yield elementwise("router top-k", sigmoids.num_bytes, _bytes(picked))
-    if choice.has_bias:
+    if section.router_bias:
         yield elementwise("router scores", _bytes(picked), chosen_bytes)
     yield elementwise("router normalization", chosen_bytes, chosen_bytes, saves=picked)
 
@@ -152,14 +132,14 @@ def _choice_gradients(
         yield elementwise("router logits gradient cast", each, whole, Phase.INPUT_GRADIENT)
 
 
-def _limit_groups(scores: Tensor, choice: ExpertChoice, top_k: int) -> Iterator[Op]:
+def _limit_groups(scores: Tensor, section: Experts) -> Iterator[Op]:
     """Yield the mask of the experts outside the best groups (`group_limited_topk`).
 
     A group has the sum of its best scores, top_k / group_top_k of them.
     """
-    groups, group_top_k = choice.groups or 1, choice.group_top_k or 1
+    groups, group_top_k = section.router_groups or 1, section.router_group_top_k or 1
     size, rows, each = scores.element_bytes, scores.rows, scores.num_bytes
-    best = rows * groups * (top_k // group_top_k)
+    best = rows * groups * (section.top_k // group_top_k)
     of_groups, picked = rows * groups * size, rows * group_top_k * (size + INDEX_BYTES)
     yield elementwise("best of each group", each, best * (size + INDEX_BYTES))
     yield elementwise("group scores", best * size, of_groups)
@@ -226,56 +206,45 @@ class ExpertMlp:
     """The experts of a layer.
 
     Args:
-        num, top_k, ffn, shared_ffn, shared_gate, capacity_factor, imbalance: as in the scenario's
-            model.experts.
+        section: the scenario's model.experts.
         kernel: name of the activation.
         gated: whether the activation has a gate.
-        fp32_router: the router's product writes fp32.
-        choice: how the router chooses experts.
         dispatch: name of the dispatcher (the scenario's parallelism.expert_dispatch).
         overlaps_shared: as in the scenario's overlap.shared_expert.
         fp8_dispatch: as in the scenario's precision.fp8_dispatch.
     """
 
-    num: int
-    top_k: int
-    ffn: int
+    section: Experts
     kernel: str
     gated: bool
-    shared_ffn: int
-    shared_gate: bool
-    capacity_factor: float | None
-    imbalance: float
-    fp32_router: bool
-    choice: ExpertChoice
     dispatch: ExpertDispatch
     overlaps_shared: bool
     fp8_dispatch: bool
 
     def capacity(self, tokens: int) -> int | None:
-        if self.capacity_factor is None:
-            return None
-        return math.ceil(tokens * self.top_k / self.num * self.capacity_factor)
+        section, factor = self.section, self.section.capacity_factor
+        return None if factor is None else math.ceil(tokens * section.top_k / section.num * factor)
 
     def sent(self, tokens: int) -> int:
         """Number of rows that a rank sends to experts, padding included."""
         capacity = self.capacity(tokens)
-        return tokens * self.top_k if capacity is None else self.num * capacity
+        section = self.section
+        return tokens * section.top_k if capacity is None else section.num * capacity
 
     def load(self, tokens: int, groups: ExpertGroups) -> ExpertLoad:
         """Return the load of a rank's experts if each rank of their mesh has `tokens` tokens."""
         mean = self.sent(tokens) * groups.tensor.num_ranks
-        model = min(mean, tokens * self.top_k * groups.tensor.num_ranks)
-        received = round(self.imbalance * self.sent(tokens)) * groups.tensor.num_ranks
-        return ExpertLoad(self.num // groups.parallel.num_ranks, received, mean, model)
+        model = min(mean, tokens * self.section.top_k * groups.tensor.num_ranks)
+        received = round(self.section.imbalance * self.sent(tokens)) * groups.tensor.num_ranks
+        return ExpertLoad(self.section.num // groups.parallel.num_ranks, received, mean, model)
 
     def reached(self, places: int) -> float:
         """Return how many of `places` ranks or nodes a token reaches (`expected_places`)."""
-        groups, chosen = self.choice.groups or 1, self.choice.group_top_k or 1
-        return expected_places(RandomChoice(self.num, self.top_k, groups, chosen), places)
+        section = self.section
+        groups = section.router_groups or 1, section.router_group_top_k or 1
+        return expected_places(RandomChoice(section.num, section.top_k, *groups), places)
 
 
-# ------------------------------------------------------------------------------
 # How many ranks or nodes a token reaches, on average, if routing is uniform.
 #
 # A router chooses groups of experts uniformly, and then top_k different experts of these groups
@@ -376,7 +345,7 @@ class TokenPath:
         `imbalance` times the mean.
         """
         group = groups.parallel if groups.tensor.num_ranks == 1 else groups.both
-        shares, tokens = groups.tensor.num_ranks, mlp.imbalance * x.rows
+        shares, tokens = groups.tensor.num_ranks, mlp.section.imbalance * x.rows
         # An expert that several nodes share is one place, which all of these nodes reach.
         nodes_of_expert = max(1, min(group.num_nodes, shares // group.ranks_per_node))
         nodes = mlp.reached(group.num_nodes // nodes_of_expert) * nodes_of_expert
@@ -385,7 +354,7 @@ class TokenPath:
             group,
             round(tokens * mlp.reached(groups.parallel.num_ranks) * shares),
             round(tokens * nodes),
-            mlp.top_k,
+            mlp.section.top_k,
             recipe_of(batch) if mlp.fp8_dispatch else None,
         )
 
@@ -408,8 +377,7 @@ class TokenPath:
         )
         reads = (indices, *routing.saved)
         backward = gradient("dispatch choice", chosen.num_bytes, dense.num_bytes, reads=reads)
-        tape.record("dispatch choice", (dense,), (chosen,), forward, (backward,))
-        return chosen
+        return tape.record("dispatch choice", (dense,), chosen, forward, (backward,))
 
     def gather_map(
         self, tape: Tape, routing: Routing, experts: int, *, informs_host: bool
@@ -435,8 +403,7 @@ class TokenPath:
         y = tape.tensor("cast tokens", x.rows, x.width)
         size, family = self.fp8.copy_bytes(x.elements), KernelFamily.CAST
         forward = elementwise("dispatch to fp8", x.num_bytes, size, family=family)
-        tape.record(forward.name, (x,), (y,), (forward,))
-        return y
+        return tape.record(forward.name, (x,), y, (forward,))
 
     def send(
         self,
@@ -446,7 +413,7 @@ class TokenPath:
         reads: tuple[Tensor, ...],
         *,
         needs_host: bool,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         """Record the dispatch; return the received tokens and the probabilities of their experts.
 
         Args:
@@ -463,14 +430,13 @@ class TokenPath:
         forward = self._exchange("dispatch", out_bytes, held_bytes)
         phase, back_bytes = Phase.INPUT_GRADIENT, x.width * x.element_bytes + of_choice
         backward = self._exchange("dispatch gradient", back_bytes, held_bytes, phase)
-        tape.record(
+        return tape.record(
             "dispatch",
             (x, probabilities),
             (y, received),
             (forward.replace(needs_host=needs_host),),
             (backward.replace(reads=reads),),
         )
-        return y, received
 
     def map_received(
         self, tape: Tape, probabilities: Tensor, experts: int
@@ -500,8 +466,7 @@ class TokenPath:
             size = y.num_bytes, self.fp8.copy_bytes(y.elements)
             cast = elementwise(f"{name} to fp8", *size, phase, family=KernelFamily.CAST)
             backward.insert(0, cast)
-        tape.record("combination", (x,), (y,), (forward,), backward)
-        return y
+        return tape.record("combination", (x,), y, (forward,), backward)
 
     def _travelling_bytes(self, x: Tensor) -> int:
         return self.fp8.copy_bytes(x.width) if self.fp8 else x.width * x.element_bytes

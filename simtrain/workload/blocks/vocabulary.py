@@ -46,17 +46,10 @@ def look_up(tape: Tape, vocab: int, *, tied: str = "") -> Tensor:
     if divided:
         gather = CollectiveKind.ALL_GATHER, whole, batch.tensor, Phase.INPUT_GRADIENT
         backward = collective("embedding sum", *gather), *backward
-    parameters = (Parameter(elements, tied=tied),)
-    tape.record(
-        "embedding",
-        (),
-        (words,),
-        forward,
-        backward,
-        parameters=parameters,
-        deferred_gradient_bytes=whole,
+    weights = (Parameter(elements, tied=tied),)
+    return tape.record(
+        "embedding", (), words, forward, backward, parameters=weights, deferred_gradient_bytes=whole
     )
-    return words
 
 
 def positions(tape: Tape, x: Tensor) -> Tensor:
@@ -64,8 +57,7 @@ def positions(tape: Tape, x: Tensor) -> Tensor:
     y = tape.tensor("embedding output", x.rows, x.width)
     op = elementwise("position embedding", 2 * x.num_bytes, y.num_bytes)
     table = Parameter(tape.microbatch.whole_length * x.width)
-    tape.record(op.name, (x,), (y,), (op,), parameters=(table,))
-    return y
+    return tape.record(op.name, (x,), y, (op,), parameters=(table,))
 
 
 def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool) -> None:
@@ -231,7 +223,6 @@ _FUSIONS = {"native": _native_fusion, "te": _te_fusion}
 """The kernels of each `cross_entropy_fusion`."""
 
 
-# ------------------------------------------------------------------------------
 # The kernels of torch's `F.cross_entropy`: a log-softmax and a look-up of the labels.
 #
 # Sources: pytorch, aten/src/ATen/native/cuda/SoftMax.cu (`cunn_SoftMaxForward`,
