@@ -140,14 +140,10 @@ class BottleneckFinder:
             if (place := _place(name)) is not None
         ]
         return [
-            (name, limit, DurationModel(with_changed(profile, name, _constant(changed))))
+            (name, limit, DurationModel(with_changed(profile, name, lambda _, to=to: to)))  # type: ignore[misc]
             for place, name, value in sorted(ranked, key=lambda item: item[0])
-            for changed, limit in _changes(value, _LIMITS[place][1])
+            for to, limit in _changes(value, _LIMITS[place][1])
         ]
-
-
-def _constant(value: Any) -> Callable[[Any], Any]:
-    return lambda _: value
 
 
 def _place(name: str) -> int | None:

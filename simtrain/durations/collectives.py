@@ -91,16 +91,6 @@ def exchange_s(
     return max((inside_s, *leaving_s))
 
 
-def device_share(kernels: DispatchKernels, num_sms: int) -> float:
-    """Load of the kernels on a GPU with `num_sms` multiprocessors.
-
-    Concurrent kernels keep the multiprocessors that are left: a load of l slows them down to
-    1/(1 + l) (`Overlap`), which is the fraction that is left.
-    """
-    taken = min(kernels.num_sms.value, num_sms - 1)
-    return taken / (num_sms - taken)
-
-
 def wire_bytes(op: Collective) -> float:
     """Bytes that each rank sends: (n-1)/n of the array, twice that for an all-reduce.
 
@@ -240,7 +230,10 @@ def device_load(op: Collective, seconds: float, profile: HardwareProfile) -> flo
     if op.kind is CollectiveKind.COPY:
         return 0.0
     if isinstance(op, TokenExchange):
-        return device_share(profile.dispatch_kernels(op.dispatcher), profile.gpu.num_sms.value)
+        # Others keep the fraction that is left, to which a load of l slows them: 1/(1 + l).
+        num_sms = profile.gpu.num_sms.value
+        taken = min(profile.dispatch_kernels(op.dispatcher).num_sms.value, num_sms - 1)
+        return taken / (num_sms - taken)
     slowdown = profile.overlap.slowdown.value
     if op.group.inside_one_node or profile.intra_node is None:
         return slowdown

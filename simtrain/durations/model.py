@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from functools import cached_property
 from typing import Any, Self
 
 from simtrain.base.values import dataclass, field, replace
@@ -28,6 +30,7 @@ from simtrain.workload.work import (
     GroupedGemm,
     HostResource,
     HostWork,
+    KernelFamily,
     ProductType,
     SliceCopies,
     Work,
@@ -301,12 +304,13 @@ class DurationModel:
     _machines: dict[ProductType, GemmMachine] = field(default_factory=dict, repr=False)
 
     def gemm_machine(self, dtype: ProductType) -> GemmMachine:
-        machine = self._machines.get(dtype)
-        if machine is None:
-            machine = self._machines[dtype] = GemmMachine.of(self.profile, dtype)
-        return machine
+        if dtype not in self._machines:
+            self._machines[dtype] = GemmMachine.of(self.profile, dtype)
+        return self._machines[dtype]
 
     def seconds(self, work: Work) -> float:
+        if type(work) is Elementwise:  # takes less time than to look it up
+            return self._kernel_seconds(work)
         known = self._seconds.get(work)
         if known is None:
             if len(self._seconds) >= _MOST_CACHED:  # bounds the memory of long studies
@@ -355,21 +359,28 @@ class DurationModel:
             case SliceCopies():
                 return work.num_slices * self.profile.host.issue.value
             case Elementwise():
-                latency_s = self.profile.memory_bound.kernel_latency.value
-                return latency_s + work.moved_bytes / self._bandwidth(work)
+                return self._kernel_seconds(work)
             case Collective():
                 return collective_seconds(work, self.profile)
             case HostWork():
                 return work.num_bytes / self._host_bytes_per_s(work)
 
-    def _bandwidth(self, work: Elementwise) -> float:
-        memory, family = self.profile.memory_bound, work.family
-        of_family: KernelBandwidths | None = getattr(memory.kernels, family.value, None)
-        measured = of_family and (of_family.backward if work.is_backward else of_family.forward)
-        if of_family and measured is None and family.is_alike_backward:
-            measured = of_family.forward
-        default = memory.stream_bandwidth if family.streams else memory.fused_bandwidth
-        return (measured or default).value
+    def _kernel_seconds(self, work: Elementwise) -> float:
+        latency_s = self.profile.memory_bound.kernel_latency.value
+        return latency_s + work.moved_bytes / self._bandwidths[work.family, work.is_backward]
+
+    @cached_property
+    def _bandwidths(self) -> dict[tuple[KernelFamily, bool], float]:
+        """The bandwidth of each family's kernels, forward and backward."""
+        memory, bandwidths = self.profile.memory_bound, {}
+        for family, is_backward in itertools.product(KernelFamily, (False, True)):
+            of_family: KernelBandwidths | None = getattr(memory.kernels, family.value, None)
+            measured = of_family and (of_family.backward if is_backward else of_family.forward)
+            if of_family and measured is None and family.is_alike_backward:
+                measured = of_family.forward
+            default = memory.stream_bandwidth if family.streams else memory.fused_bandwidth
+            bandwidths[family, is_backward] = (measured or default).value
+        return bandwidths
 
     def _host_bytes_per_s(self, work: HostWork) -> float:
         """One GPU's share of a resource of its node, given the ranks that use it."""

@@ -21,6 +21,8 @@ from simtrain.workload.work import (
 class Phase(StrEnum):
     """The part of the iteration that an op belongs to."""
 
+    __hash__ = str.__hash__  # quick
+
     FORWARD = "forward"
     INPUT_GRADIENT = "input_gradient"
     WEIGHT_GRADIENT = "weight_gradient"

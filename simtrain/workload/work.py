@@ -261,6 +261,8 @@ class KernelFamily(StrEnum):
     chunk_scan: the kernels of Mamba-2's scan (`ScanKernel`).
     """
 
+    __hash__ = str.__hash__  # quick
+
     FUSED = "fused"
     STREAM = "stream"
     SOFTMAX = "softmax"
@@ -321,6 +323,8 @@ class ScanKernel(Elementwise):
 
 class CollectiveKind(StrEnum):
     """Collectives and transfers of training."""
+
+    __hash__ = str.__hash__  # quick
 
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
