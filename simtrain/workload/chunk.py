@@ -9,7 +9,8 @@ from itertools import chain, groupby, repeat
 from simtrain.base.mesh import Group
 from simtrain.base.values import dataclass, fields, replace
 from simtrain.workload.hashing import hashed_once
-from simtrain.workload.tape import Block, ExpertGroups, Microbatch, Parameter, record
+from simtrain.workload.segments import BlockRun, block_parameters
+from simtrain.workload.tape import Block, ExpertGroups, Microbatch, Parameter
 
 ROOT = -1
 """The unit of all blocks that are not units themselves."""
@@ -86,7 +87,7 @@ def parameters(chunks: tuple[Chunk, ...], microbatch: Microbatch) -> Parameters:
     every = tuple(
         (block.is_unit, times, parameter)
         for block, times in chain.from_iterable(chunk.runs for chunk in chunks)
-        for parameter in record(block, microbatch).parameters
+        for parameter in block_parameters(BlockRun(block, microbatch))
     )
     if not microbatch.is_frozen:
         return _count(every)
@@ -146,6 +147,6 @@ def unit_tensors(chunk: Chunk, microbatch: Microbatch) -> dict[int, tuple[int, .
     tensors: dict[int, dict[object, int]] = {ROOT: {}}
     for block in chunk.blocks:
         sizes = tensors.setdefault(len(tensors) - 1 if block.is_unit else ROOT, {})
-        for parameter in record(block, microbatch).parameters:
+        for parameter in block_parameters(BlockRun(block, microbatch)):
             sizes[parameter.tied or object()] = parameter.elements
     return {unit: tuple(sizes.values()) for unit, sizes in tensors.items()}

@@ -83,6 +83,7 @@ class Segment:
         waiting_bytes: for each op, bytes of gradients that exist while a recompute runs.
         launches: how the host launches each op.
         frees: for each op, tensors that are freed after it; empty if the segment frees none.
+        pattern: equal in segments that differ in sizes only (`lengths`).
     """
 
     ops: tuple[Op, ...]
@@ -91,6 +92,7 @@ class Segment:
     waiting_bytes: tuple[int, ...]
     launches: tuple[LaunchKind, ...]
     frees: tuple[tuple[Tensor, ...], ...] = ()
+    pattern: object = field(default_factory=object)
 
 
 @dataclass

@@ -43,8 +43,9 @@ from simtrain.workload.fp8 import RECIPES
 from simtrain.workload.hashing import hashed_once, shared
 from simtrain.workload.ops import Op, Phase, collective, elementwise
 from simtrain.workload.recorded_step import RecordedStep
+from simtrain.workload.segments import BlockRun, block_parameters
 from simtrain.workload.sharding import expert_groups, replicate_group, shard_ranks
-from simtrain.workload.tape import Microbatch, Parameter, record
+from simtrain.workload.tape import Microbatch, Parameter
 from simtrain.workload.work import (
     FP32_BYTES,
     CollectiveKind,
@@ -381,10 +382,8 @@ def _update(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
         )
     casts = _shard_casts(options, parameters)
     if options.narrow_states:
-        gradient_bytes, states = (
-            num_held * options.gradient_bytes,
-            num_held * sum(options.state_bytes),
-        )
+        gradient_bytes = num_held * options.gradient_bytes
+        states = num_held * sum(options.state_bytes)
         rest = model if options.state_bytes[0] < FP32_BYTES else 0
         adam = _stream("Adam", gradient_bytes + states + rest, states + model)
         return (_stream("gradient clip", gradient_bytes, gradient_bytes), adam, *casts, zero)
@@ -646,7 +645,7 @@ def _parameters_around_layers(chunk: Chunk, microbatch: Microbatch) -> list[list
         if block.is_unit and has_layer:
             layers.append([])
         has_layer |= block.is_unit
-        for parameter in record(block, microbatch).parameters:
+        for parameter in block_parameters(BlockRun(block, microbatch)):
             if parameter.tied not in tied and not parameter.is_frozen:
                 layers[-1].append(parameter)
             tied |= {parameter.tied} if parameter.tied else set()

@@ -25,11 +25,12 @@ from simtrain.workload.recorded_step import RecordedStep
 from simtrain.workload.segments import (
     BlockRun,
     backward_segment,
+    block_parameters,
     forward_segment,
     recompute_segment,
 )
 from simtrain.workload.sharding import ShardedPass, Sharding
-from simtrain.workload.tape import Block, Microbatch, record
+from simtrain.workload.tape import Block, Microbatch
 from simtrain.workload.work import Collective, CollectiveKind
 
 PassKind = Literal["F", "B", "I", "W", "R"]
@@ -102,7 +103,7 @@ class _SegmentKey:
         batch = options.microbatch
         run = BlockRun(self.block, batch, options.overlap, self.block_recompute)
         if self.is_recompute:
-            return recompute_segment(run, batch.local_bytes)
+            return recompute_segment(run)
         return forward_segment(run) if kind == "F" else backward_segment(run, kind)
 
 
@@ -222,7 +223,7 @@ def _sharded(
     if reduces:
         shards.begin(ROOT)
     for placed, segment in zip(outline, issued, strict=True):
-        if record(placed.key.block, batch).parameters:
+        if block_parameters(BlockRun(placed.key.block, batch)):
             shards.need(ROOT)
         if placed.layer is not None:
             shards.need(placed.layer)

@@ -27,9 +27,10 @@ from simtrain.errors import InputError
 from simtrain.scenario.section import OP_KINDS
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import IssueOrder, OverlapPolicy, Segment
+from simtrain.workload.lengths import for_any_length
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise
 from simtrain.workload.recompute import CHECKPOINTED_NORM, NO_RECOMPUTE, BlockRecompute
-from simtrain.workload.tape import Block, Microbatch, Node, Recording, Region, record
+from simtrain.workload.tape import Block, Microbatch, Node, Parameter, Recording, Region, record
 from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm
 
 # Recomputed regions of a block: the tensors that they save, and their second forward pass.
@@ -350,7 +351,7 @@ class BlockRun:
 
     block: Block
     microbatch: Microbatch
-    overlap: OverlapPolicy
+    overlap: OverlapPolicy = OverlapPolicy()
     block_recompute: BlockRecompute = NO_RECOMPUTE
 
     @property
@@ -370,7 +371,13 @@ class BlockRun:
         return (layer_saving(recording, block_recompute.saved_ops, holds_unread=holds_unread),)
 
 
-@functools.lru_cache(maxsize=4096)
+@for_any_length
+def block_parameters(run: BlockRun) -> tuple[Parameter, ...]:
+    """Return the parameters of a block, of which its overlap and recompute determine nothing."""
+    return run.recording.parameters
+
+
+@for_any_length
 def forward_segment(run: BlockRun) -> Segment:
     """Return the forward pass of a block."""
     recording, block_recompute = run.recording, run.block_recompute
@@ -387,11 +394,11 @@ def forward_segment(run: BlockRun) -> Segment:
     return order.segment()
 
 
-@functools.lru_cache(maxsize=4096)
-def recompute_segment(run: BlockRun, waiting_bytes: int) -> Segment:
+@for_any_length
+def recompute_segment(run: BlockRun) -> Segment:
     """Return the recompute of a whole block within the backward pass.
 
-    The gradient of its unit's output, of `waiting_bytes`, exists at the same time. A stack may stop
+    The gradient of its unit's output exists at the same time. A stack may stop
     at the last tensor that the backward pass reads (torch/utils/checkpoint.py, `early_stop`).
     """
     order, nodes = IssueOrder(run.overlap), run.recording.nodes
@@ -403,7 +410,7 @@ def recompute_segment(run: BlockRun, waiting_bytes: int) -> Segment:
         left_out = [
             op for number, ops in enumerate(tensors.ops) if number not in again for op in ops
         ]
-    with order.transforming(_as_recompute, waiting_bytes):
+    with order.transforming(_as_recompute, run.microbatch.local_bytes):
         for node in nodes:
             node.forward(order)
     for tensor in dict.fromkeys(tensor for op in left_out for tensor in op.saves):
@@ -411,17 +418,21 @@ def recompute_segment(run: BlockRun, waiting_bytes: int) -> Segment:
     return order.segment()
 
 
-@functools.lru_cache(maxsize=4096)
-def backward_segment(run: BlockRun, kind: BackwardKind = "B") -> Segment:
+def backward_segment(run: BlockRun, kind: str = "B") -> Segment:
     """Return the backward pass of a block, or a half of it."""
     if kind == "B":
-        whole = _Backward(run, kind).segment()
-        return replace(whole, frees=_frees(run, whole.ops))
+        return _whole_backward(run)
     inputs, weights = _backward_halves(run)
     return inputs if kind == "I" else weights
 
 
-@functools.lru_cache(maxsize=4096)
+@for_any_length
+def _whole_backward(run: BlockRun) -> Segment:
+    whole = _Backward(run, "B").segment()
+    return replace(whole, frees=_frees(run, whole.ops))
+
+
+@for_any_length
 def _backward_halves(run: BlockRun) -> tuple[Segment, Segment]:
     """Return the input gradients and the weight gradients of a block."""
     inputs, weights = _Backward(run, "I").segment(), _Backward(run, "W").segment()

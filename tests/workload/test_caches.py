@@ -1,4 +1,4 @@
-"""Recordings are freed at once, and equal values of plans are one object."""
+"""Recordings are freed at once, equal values are one object, and lengths share recordings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ import pytest
 from hypothesis import given
 
 from simtrain import load_scenario
-from simtrain.iteration.plan import microbatch_of
+from simtrain.base.process import forget_cached
+from simtrain.iteration.plan import Plan, microbatch_of
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluator
+from simtrain.workload.chunk import chunk_of
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.hashing import shared
-from simtrain.workload.tape import record
+from simtrain.workload.issue import Segment
+from simtrain.workload.ops import Tensor, elementwise
+from simtrain.workload.passes import record_pass
+from simtrain.workload.tape import Block, Tape, record
 from tests.helpers.toys import layer_scenarios, plan_of
 
 
@@ -73,3 +78,43 @@ def test_values_are_frozen_as_caches_are_asked_for_them(room: str) -> None:
             if isinstance(value, type) and dataclasses.is_dataclass(value):
                 parameters = value.__dataclass_params__  # type: ignore[attr-defined]
                 assert parameters.frozen or name in BUILT_IN_STEPS, name
+
+
+# Results at other lengths (`workload.lengths`).
+
+LENGTHS = 2048, 1024, 4096, 8192, 6144, 512
+
+
+@dataclasses.dataclass(frozen=True)
+class RowBlock:
+    """A block with a kernel for many rows and another for few, or one that counts them."""
+
+    counts: bool
+    is_unit: bool = True
+
+    def forward(self, tape: Tape, x: Tensor) -> Tensor:
+        name = f"{len(range(x.rows))} rows" if self.counts else "few"
+        op = elementwise(name if x.rows < 300 else "many", x.num_bytes, x.num_bytes)
+        return tape.record(op.name, (x,), tape.tensor("y", x.rows, x.width), (op,), (op,))
+
+
+def segments_at(plan: Plan, length: int, *blocks: Block) -> list[Segment]:
+    batch = dataclasses.replace(plan.microbatch, seq_length=length)
+    options = dataclasses.replace(plan.options, microbatch=batch)
+    chunk = {"chunk": chunk_of(blocks)} if blocks else {}
+    passes = [dataclasses.replace(x, options=options, **chunk) for x in plan.passes.values()]
+    return [segment for pass_ in passes for segment in record_pass(pass_).segments]
+
+
+@pytest.mark.parametrize("name", ["table5_1t_full", "deepseek_v3", "nemotron_h_56b", ""])
+def test_segments_at_any_length_are_those_of_a_recording(name: str) -> None:
+    plan = plan_of(load_scenario(name or "gpt3_175b"))
+    blocks = () if name else (RowBlock(counts=False), RowBlock(counts=True))
+    segments = [segments_at(plan, length, *blocks) for length in LENGTHS]
+    for number, length in enumerate(LENGTHS):
+        forget_cached()
+        derived = segments_at(plan, length, *blocks)
+        for one, other in zip(segments[number], derived, strict=True):
+            assert repr(dataclasses.replace(one, pattern=other.pattern)) == repr(other)
+    last, before = ({each.pattern for each in segments[number]} for number in (-1, -2))
+    assert (last == before) == bool(name), "a template fills in later segments"

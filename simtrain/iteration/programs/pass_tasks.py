@@ -14,7 +14,7 @@ import functools
 import math
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,21 +145,19 @@ class PassMachine:
         return num_kernels * self.launch_s + num_calls * self.call_s + slices_s
 
     def _compute_segment(self, segment: Segment) -> Floats:
-        works, launches = [op.work for op in segment.ops], np.array(segment.launches, np.int8)
-        num_kernels = np.array([op.num_kernels for op in segment.ops])
-        launch_s = np.where(launches == LaunchKind.REPLAYED, 0.0, self.launch_s * num_kernels)
-        launch_s += self.slice_s * np.array([op.num_slices for op in segment.ops])
-        call_s = np.where(launches == LaunchKind.CALL, self.call_s, 0.0)
+        works, kinds, slice_s = [op.work for op in segment.ops], segment.launches, self.slice_s
+        launch_s = [
+            self.launch_s * op.num_kernels * (kind < LaunchKind.REPLAYED) + slice_s * op.num_slices
+            for op, kind in zip(segment.ops, kinds, strict=True)
+        ]
+        call_s = [self.call_s * (kind is LaunchKind.CALL) for kind in kinds]
         return np.array([[*map(self.seconds, works)], [*map(self.load, works)], launch_s, call_s])
 
 
 def simulate_pass(record: RankRecord, machine: PassMachine, engine: Engine = "auto") -> PassTime:
     """Simulate a pass and break down its time; all engines agree to the last bit."""
-    timeline, (graph, _) = (
-        run_pass(record, machine, engine),
-        _graph(_layout(record), machine.blocks),
-    )
-    ends_s, makespan_s = timeline.end_s[1::2], timeline.makespan_s
+    timeline = run_pass(record, machine, engine)
+    graph, ends_s, makespan_s = timeline.program.graph, timeline.end_s[1::2], timeline.makespan_s
     is_kernel = graph.stream_of[1::2] == STREAMS.index(COMPUTE)
     is_recompute = graph.kind_of[1::2][is_kernel] == _KINDS.index(Phase.RECOMPUTE)
     kernel_s = (ends_s - timeline.start_s[1::2])[is_kernel]
@@ -187,9 +185,11 @@ def run_pass(record: RankRecord, machine: PassMachine, engine: Engine = "auto") 
     pass takes as long as the host or the GPU needs for it, whichever is longer. What the host needs
     in addition passes before the first op.
     """
-    waits = isinstance(record, PassRecord) and bool(record.synchronized)
-    waits = waits or any(len(_arrays(segment)[3]) for segment in record.segments)
-    if waits or not (machine.call_s and machine.runs_ahead):
+    if (
+        not (machine.call_s and machine.runs_ahead)
+        or (isinstance(record, PassRecord) and record.synchronized)
+        or any(True for each in record.segments for _ in _host_waits(each))
+    ):
         return simulate(pass_program(record, machine), engine)
     ahead = pass_program(record, machine, has_calls=False)
     timeline = simulate(ahead, engine)
@@ -225,11 +225,11 @@ def pass_program(record: RankRecord, machine: PassMachine, *, has_calls: bool = 
     if not runs_side_by_side:
         return Program(graph, duration_s)
     # Launches put no load on the GPU.
-    load = np.zeros(len(duration_s))
-    load[1::2] = loads
-    loaded = load[load > 0]
-    device, weight = np.zeros(len(loaded), np.int32), np.ones(len(load))
-    link_loads = LinkLoads(np.ones(1), starts_of(load > 0), device, loaded, weight)
+    has_load = np.zeros(len(duration_s), np.bool_)
+    has_load[1::2] = loads > 0
+    loaded = loads[loads > 0]
+    device, weight = np.zeros(len(loaded), np.int32), np.ones(len(duration_s))
+    link_loads = LinkLoads(np.ones(1), starts_of(has_load), device, loaded, weight)
     return Program(graph, duration_s, link_loads)
 
 
@@ -368,24 +368,25 @@ class _Issued:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """A record as far as its graph depends on it: records whose ops differ in sizes are equal."""
+    """A record or a segment, without the sizes of its ops: only its graph depends on it."""
 
     key: Hashable
-    record: RankRecord = field(compare=False)
+    of: Any = field(compare=False)
 
 
 @functools.lru_cache(maxsize=4096)
 def _layout(record: RankRecord) -> _Layout:
     if isinstance(record, MergedRecord):
         return _Layout((*map(_layout, record.records), record.order), record)
-    segments, waits = tuple(map(_segment_layout, record.segments)), tuple(record.joints())
-    return _Layout((segments, waits, tuple(record.unled), record.synchronized), record)
+    segments = [_segment_layout(_Layout(each.pattern, each)) for each in record.segments]
+    waits = tuple(record.joints()), tuple(record.unled), record.synchronized
+    return _Layout((*segments, *waits), record)
 
 
 @functools.lru_cache(maxsize=4096)
-def _segment_layout(segment: Segment) -> object:
-    ops = [(op.name, stream_of(op), op.phase, op.informs_host, op.needs_host) for op in segment.ops]
-    return _distinct((*ops,), segment.waits)
+def _segment_layout(each: _Layout) -> object:
+    ops = [(op.name, stream_of(op), op.phase, op.informs_host, op.needs_host) for op in each.of.ops]
+    return _distinct((*ops,), each.of.waits)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -401,7 +402,7 @@ def _graph(layout: _Layout, blocks: bool) -> tuple[TaskGraph, bool]:
     of its pass, unless its record says that it does not. A launch waits for an op whose result the
     host needs; its run-ahead ends there. If launches block, it waits for the op before.
     """
-    issued, names = _Issued.of(layout.record), [op.name for op in layout.record.ops]
+    issued, names = _Issued.of(layout.of), [op.name for op in layout.of.ops]
     ops = np.arange(len(issued.streams), dtype=np.int32)
     if blocks:
         issued = replace(issued, host_waits=np.stack([ops[1:], ops[:-1]], axis=1))
