@@ -185,11 +185,8 @@ def run_pass(record: RankRecord, machine: PassMachine, engine: Engine = "auto") 
     pass takes as long as the host or the GPU needs for it, whichever is longer. What the host needs
     in addition passes before the first op.
     """
-    if (
-        not (machine.call_s and machine.runs_ahead)
-        or (isinstance(record, PassRecord) and record.synchronized)
-        or any(True for each in record.segments for _ in _host_waits(each))
-    ):
+    runs_ahead, waits = machine.call_s and machine.runs_ahead, getattr(record, "synchronized", ())
+    if not runs_ahead or waits or any(True for x in record.segments for _ in _host_waits(x)):
         return simulate(pass_program(record, machine), engine)
     ahead = pass_program(record, machine, has_calls=False)
     timeline = simulate(ahead, engine)
