@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simtrain.base.values import dataclass
 from simtrain.scenario.model import Normalization
@@ -39,9 +39,6 @@ from simtrain.workload.ops import Op, Tensor, collective, elementwise
 from simtrain.workload.recompute import TOKEN_PREDICTION
 from simtrain.workload.tape import Block, Microbatch, Tape
 from simtrain.workload.work import FP32_BYTES, CollectiveKind
-
-if TYPE_CHECKING:
-    from simtrain.workload.gpt import TransformerLayer
 
 # Loading a microbatch, which every stage does before each forward pass.
 #
@@ -143,7 +140,7 @@ class TokenPrediction:
     """
 
     num_modules: int
-    layer: TransformerLayer
+    layer: Block
     embedding: Embedding
     normalization: Normalization
     is_unit: bool = False
@@ -163,8 +160,9 @@ class TokenPrediction:
             name = "MTP projection"
             y = column_linear(tape, both, tape.microbatch.hidden, name, bias=False)
             y = gather_columns(tape, y, f"{name} gather")
-            y = self.layer.forward(tape, y)
-            return self._norm(tape, y, "final")
+            layer_output = self.layer.forward(tape, y)
+            assert layer_output is not None, "a layer returns hidden states"
+            return self._norm(tape, layer_output, "final")
 
     def _norm(self, tape: Tape, x: Tensor, label: str) -> Tensor:
         return norm(tape, x, f"MTP {label} {NORMS[self.normalization]}", self.normalization)
