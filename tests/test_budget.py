@@ -18,7 +18,7 @@ BUDGET = {
     "schedules": 2227,
     "scenario": 6644,
     "hardware": 2488,
-    "workload": 9551,
+    "workload": 9549,
     "durations": 983,
     "engine": 1097,
     "iteration": 6853,
