@@ -106,8 +106,9 @@ def test_an_rms_norm_of_eager_pytorch_by_hand() -> None:
     assert_kernels(backward, "MLP RMS norm", RMS_NORM_GRADIENTS, sizes)
     # Saved: the fp32 copy, the normalized input, and one number per row.
     assert saved_bytes(forward) == 4 * N + 2 * N + row
-    fused = scenario(LLAMA, DEFAULT_STACK)
-    assert moved(ops(fused, "F", "MLP RMS norm")) == 4 * N
+    assert moved(ops(scenario(LLAMA, DEFAULT_STACK), "F", "MLP RMS norm")) == 4 * N
+    of_heads = (unfused(each | {"qk_norm": True}, "fused_rms_norm") for each in (LLAMA, GPT))
+    assert [len(ops(each, "F", "query norm")) for each in of_heads] == [8, 1]
 
 
 def test_a_rotation_of_eager_pytorch_by_hand() -> None:
