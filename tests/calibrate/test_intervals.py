@@ -40,4 +40,5 @@ def test_what_was_left_out_by_hand() -> None:
     result = LeftOut("class", errors, widths, widths / 2, np.ones(5))
     assert result.held == pytest.approx(4 / 5)
     assert result.held_in_half == pytest.approx(2 / 5)
+    assert result.held_by_third == pytest.approx([1, 1 / 2, 1])
     assert result.median_width == pytest.approx(2 * np.sinh(0.3))

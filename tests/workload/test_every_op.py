@@ -29,7 +29,6 @@ def passes_of(plan: Plan) -> Iterator[Pass]:
 
 
 def counts(op: Op) -> Iterator[tuple[str, int]]:
-    """Yield the numbers of an op and of its work."""
     work = op.work
     derived = {
         name: getattr(work, name) for name in ("flops", "model_flops") if hasattr(work, name)

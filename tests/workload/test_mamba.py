@@ -183,7 +183,6 @@ def test_bytes_of_the_scan(scenario: Scenario) -> None:
     last = (2 * sizes["c"], sizes["c"], 2 * sizes["p"] + sizes["c"])  # input, and both gradients
     assert ("causal convolution gradient", *last) in backward
     of_heads = [row for row in (*forward, *backward) if "decay rate" in row[0] or "bias" in row[0]]
-    assert len(of_heads) == 6
     assert {row[1:] for row in of_heads} == {(4 * one.heads, 4 * one.heads, 0)}
 
 

@@ -113,6 +113,7 @@ def test_a_prior_is_as_wide_as_the_errors_that_fits_state() -> None:
     copied = issue.model_copy(update={"source": "copied from another"})
     other = profile.model_copy(update={"host": profile.host.model_copy(update={"issue": copied})})
     unsure = other.model_copy(update={"uncertainty": Entry(value=0.5, source="made up")})
+    assert all(each.least_width <= each.default_width < 2 for each in FACTORS)
     one = Factor("host", ("host.issue",), 0.1, 0.7)
     assert one.width(stated, 1.0) == pytest.approx(1.25 * 0.2)
     assert one.width(other, 1.0) == 0.7

@@ -18,15 +18,13 @@ def problem(slopes: Floats, measured: Floats) -> FitProblem:
     return FitProblem(log_ratios, WIDTHS, -4 * WIDTHS, 4 * WIDTHS, NOISE)
 
 
-def trial(
-    seed: int, num_runs: int = 30, num_outliers: int = 0, outlier: float = 1.5
-) -> tuple[Floats, Estimate]:
+def trial(seed: int, num_runs: int = 30, num_outliers: int = 0) -> tuple[Floats, Estimate]:
     """Return true parameters, drawn from their priors, and their estimate."""
     draw = np.random.default_rng(seed)
     slopes = draw.uniform(0, 1, (num_runs, 3))
     true = draw.normal(0, WIDTHS)
     errors = draw.normal(0, NOISE, num_runs)
-    errors[:num_outliers] += outlier
+    errors[:num_outliers] += 1.5
     line = slopes @ true
     return true, estimate(problem(slopes, line + 0.1 * line**2 + errors))
 
@@ -65,15 +63,3 @@ def test_the_estimate_is_the_most_likely_by_the_formulas() -> None:
         assert fit.scale**2 == pytest.approx(square * 16 / (16 - num_fitted), rel=1e-3)
         assert fit.deviations == pytest.approx(spreads(fit.scale**2))
         assert fit.weights == pytest.approx(5 / (4 + (ratios / fit.scale) ** 2))
-
-
-def test_two_wrong_runs_of_twelve_do_no_harm() -> None:
-    right, with_wrong, without_any = [], [], []
-    for seed in range(30):
-        true, fit = trial(seed, 10)
-        right.append(np.abs(fit.values - true) / WIDTHS)
-        true, fit = trial(seed, 12, num_outliers=2)
-        with_wrong.append(np.abs(fit.values - true) / WIDTHS)
-        without_any.append(np.abs(true) / WIDTHS)
-    assert np.mean(right) < 0.6 * np.mean(without_any)
-    assert np.mean(with_wrong) < 1.15 * np.mean(right)
