@@ -22,7 +22,7 @@ BUDGET = {
     "durations": 983,
     "engine": 1097,
     "iteration": 6853,
-    "studies": 6924,
+    "studies": 6925,
     "views": 2714,
     "render": 3957,
     "commands": 2597,
@@ -34,8 +34,8 @@ BUDGET = {
     "paper": 2485,
     "calibrate": 9442,
     "docs/update": 890,
-    "benchmarks": 1688,
-    "tests": 40613,
+    "benchmarks": 1577,
+    "tests": 40614,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
