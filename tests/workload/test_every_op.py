@@ -13,11 +13,10 @@ from simtrain.workload.work import Elementwise
 from tests.helpers.merged_cases import merged_scenarios
 from tests.helpers.toys import plan_of
 
-SEEDS = 3
 FRACTIONS = ("element_bytes", "output_element_bytes", "speed")  # fp4, and slower kernels
 
 
-@pytest.fixture(scope="module", params=range(SEEDS))
+@pytest.fixture(scope="module", params=range(3))
 def plans(request: pytest.FixtureRequest) -> list[Plan]:
     drawn = [*merged_scenarios(request.param)]
     changes = ({"recompute": "none"} if each.recompute.is_open else {} for each in drawn)

@@ -6,7 +6,7 @@ import pytest
 
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate_memory
-from tests.helpers.toys import scenario_with
+from tests.helpers.toys import plan_of, scenario_with
 
 H, FFN, VOCAB, LAYERS, RANK = 256, 768, 512, 3, 8
 MODEL: dict[str, Any] = {
@@ -80,5 +80,6 @@ def test_bytes_of_frozen_weights_by_hand(recipe: str, cluster: str, copies: int,
     rest = LAYERS * (2 * H + ADAPTERS // t) + 2 * VOCAB * H // t + H
     of_fp8 = COPY[recipe](LAYERS * WEIGHTS // t)
     assert held(scenario) == (2 * rest + of_fp8, (copies - 1) * of_fp8)
-    in_bf16 = held(tuned(recipe, cluster, keeps=False, **split))
-    assert in_bf16 == (2 * (rest + LAYERS * WEIGHTS // t), copies * of_fp8)
+    bf16 = tuned(recipe, cluster, keeps=False, **split)
+    assert held(bf16) == (2 * (rest + LAYERS * WEIGHTS // t), copies * of_fp8)
+    assert ["weight_cast" in plan_of(each).steps[0] for each in (scenario, bf16)] == [False, True]
