@@ -14,6 +14,7 @@ from tests.helpers.command_line import ROOT, refused
 OTHERS = {
     "simtrain/base/input_file.py": "is the place",
     "simtrain/base/resources.py": "hashes a profile that was read before",
+    "simtrain/commands/completion.py": "lines of the package, and the startup file of a shell",
     "simtrain/commands/show.py": "documents of the package",
     "simtrain/guests/importing/capture.py": "what its recorders have written",
     "simtrain/render/html/document.py": "assets of the package",
