@@ -210,7 +210,7 @@ def saved_tensors(scenario: Scenario) -> tuple[Tensor, ...]:
     They are the tensors that exist after a replay of its forward pass.
     """
     forward = paper_plan(scenario).layers_pass(1, "F")
-    _, live = replay(record_pass(forward), {}, counts_left=True)
+    _, live = replay(record_pass(forward), 0, {}, counts_left=True)
     tensors = (tensor for block in live.values() for tensor in block)
     return tuple(sorted(tensors, key=lambda tensor: tensor.number))
 

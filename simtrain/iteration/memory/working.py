@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import itertools
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from operator import itemgetter
@@ -115,8 +114,8 @@ class Moment(NamedTuple):
 
 def moments_of(pass_: Pass) -> list[Moment]:
     """Return [ops], the tensors of a pass while each of its ops runs."""
-    live = _live_before(pass_)
-    effects = _effects(record_pass(pass_), dict(live), _total_bytes(live))
+    start_bytes, live = _before(pass_)
+    effects = _effects(record_pass(pass_), dict(live), start_bytes)
     return [
         Moment(held_bytes + op_bytes, recomputed_bytes + op_recomputed_bytes, op)
         for effect, held_bytes, recomputed_bytes in effects
@@ -151,25 +150,26 @@ def unsharded(pass_: Pass) -> Pass:
 
 @functools.lru_cache(maxsize=16384)
 def _replayed(pass_: Pass) -> tuple[PassMemory, Live]:
-    return replay(record_pass(pass_), _live_before(pass_), counts_left=pass_.kind == "F")
+    return replay(record_pass(pass_), *_before(pass_), counts_left=pass_.kind == "F")
 
 
-def _live_before(pass_: Pass) -> Live:
-    """Return the tensors that the pass before leaves: of F for B and I, of I for W."""
+def _before(pass_: Pass) -> tuple[int, Live]:
+    """Return the bytes and tensors that the pass before leaves: of F for B and I, of I for W."""
     if pass_.kind == "F":
-        return {}
-    return _replayed(replace(pass_, kind="I" if pass_.kind == "W" else "F"))[1]
+        return 0, {}
+    memory, live = _replayed(replace(pass_, kind="I" if pass_.kind == "W" else "F"))
+    return memory.remaining_bytes, live
 
 
 def replay(
-    record: PassRecord, live: Live, *, counts_left: bool
+    record: PassRecord, start_bytes: int, live: Live, *, counts_left: bool
 ) -> tuple[PassMemory, dict[int, Tensors]]:
     """Replay the ops of a pass; return its memory and the tensors at its end.
 
-    `live` are tensors at its start. With `counts_left`, `saved_bytes` counts those at the end.
+    `live` are tensors at its start, of `start_bytes`. With `counts_left`, `saved_bytes` counts
+    those at the end.
     """
-    saved, buffer_bytes = dict(live), 0
-    start_bytes = left_bytes = _total_bytes(live)
+    saved, left_bytes, buffer_bytes = dict(live), start_bytes, 0
     peak_bytes, peak_recomputed_bytes, peak_op = -1, 0, ""
     for effect, held_bytes, recomputed_bytes in _effects(record, saved, start_bytes):
         op_bytes, op_recomputed_bytes, op = effect.peak
@@ -242,13 +242,6 @@ def _replay_segment(segment: Segment, saved: Tensors, recomputed: Tensors) -> _E
         max(moments, key=itemgetter(0), default=(-1, 0, "")),
         max([op.buffer_bytes for op in segment.ops], default=0),
         (*moments,),
-    )
-
-
-def _total_bytes(live: Live) -> int:
-    numbers = Counter(live.values())  # equal layers share a set
-    return sum(
-        number * sum(tensor.num_bytes for tensor in tensors) for tensors, number in numbers.items()
     )
 
 

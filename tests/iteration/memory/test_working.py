@@ -147,12 +147,13 @@ def test_gathered_parameters_of_zero_are_not_activations(
 ) -> None:
     """Unsharded parameters and gradients count as buffers."""
     scenario = zero(stage, recompute=recompute, overlap={"data_parallel": overlaps})
-    plan, live = plan_of(scenario), dict[int, Any]()
+    plan, left_bytes, live = plan_of(scenario), 0, dict[int, Any]()
     for kind in ("F", "B"):
         one = pass_of(plan, Action(0, kind, 0))
         assert one.options.sharding is not None
         alone = dataclasses.replace(one.options, sharding=None)
-        memory, live = replay(record_pass(one), live, counts_left=kind == "F")
+        memory, live = replay(record_pass(one), left_bytes, live, counts_left=kind == "F")
+        left_bytes = memory.remaining_bytes
         assert memory == pass_memory(dataclasses.replace(one, options=alone)) == pass_memory(one)
     assert live == {}
 
@@ -239,11 +240,11 @@ def test_peak_of_a_recomputed_layer_is_its_forward_pass_and_a_gradient(scenario:
     forward, backward = (
         record_pass(pass_with(scenario, chunk, kind, recompute=policy)) for kind in ("F", "B")
     )
-    _, live = replay(forward, {}, counts_left=True)
+    left, live = replay(forward, 0, {}, counts_left=True)
     again = dataclasses.replace(
         backward, segments=backward.segments[:1], owners=backward.owners[:1]
     )
     assert {op.phase for op in again.ops} == {Phase.RECOMPUTE}
-    memory, _ = replay(again, live, counts_left=False)
+    memory, _ = replay(again, left.remaining_bytes, live, counts_left=False)
     peaks = [one.saved_bytes + one.extra_bytes for one in (memory, whole)]
     assert peaks[0] - peaks[1] == 2 * shape.local_tokens * shape.hidden
