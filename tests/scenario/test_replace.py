@@ -305,9 +305,8 @@ def test_constructors_refuse_values_that_files_may_not_have(
 
 
 def test_a_changed_copy_derives_facts_again() -> None:
-    scenario = load_scenario(NAME)
-    before, stack = scenario.facts, Software(stack="megatron_core")
-    changed = scenario.model_copy(update={"software": stack})
+    scenario, stack = load_scenario(NAME), Software(stack="megatron_core")
+    before, changed = scenario.facts, scenario.model_copy(update={"software": stack})
     assert changed.facts == scenario.replace({"software": "megatron_core"}).facts != before
 
 
