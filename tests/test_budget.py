@@ -21,7 +21,7 @@ BUDGET = {
     "workload": 9549,
     "durations": 983,
     "engine": 1097,
-    "iteration": 6853,
+    "iteration": 6846,
     "studies": 6925,
     "views": 2714,
     "render": 3957,
