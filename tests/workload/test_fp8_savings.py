@@ -11,6 +11,7 @@ from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate_memory
 from simtrain.workload.ops import Op, Phase, total_model_flops
 from tests.helpers.expert_models import layer
+from tests.helpers.lifetimes import moved
 from tests.helpers.toys import plan_of
 from tests.workload.test_fp8_experts import (
     ATTENTION,
@@ -24,7 +25,6 @@ from tests.workload.test_fp8_experts import (
     H,
     experts_in,
     fp8,
-    kernels,
     saves,
 )
 
@@ -73,8 +73,8 @@ def test_a_recomputed_activation_is_cast_again(recipe: str, scale: float, again:
     rows = ROWS + OWN * (31 if recipe == "mxfp8" else 15) // 2
     elements = rows * F
     assert kept_bytes(none) - kept_bytes(some) == scale * elements
-    assert kernels(layer(some))["experts down input to fp8"] == (2 * elements, scale * elements)
-    back = kernels(layer(some, "B"))
+    assert moved(layer(some))["experts down input to fp8"] == (2 * elements, scale * elements)
+    back = moved(layer(some, "B"))
     assert back["experts SwiGLU"][1] == 2 * elements
     assert back["experts down input to fp8 again"] == (2 * elements, again * scale * elements)
     largest = (2 * elements, 0) if recipe == "tensorwise" else None
@@ -92,7 +92,7 @@ def test_columns_are_cast_from_saved_rows() -> None:
     """Inputs: one copy is written, and in the backward pass read and written by columns.
     Gradients: two kernels read bf16, and write one copy each.
     """
-    there, back = (kernels(layer(recasting(), kind)) for kind in ("F", "B"))
+    there, back = (moved(layer(recasting(), kind)) for kind in ("F", "B"))
     for name, width, gradient in (("up", H, 2 * F), ("down", F, H)):
         elements, size = PADDED * width, SCALE * PADDED * width
         assert there[f"experts {name} input to fp8"] == (2 * elements, size)
@@ -110,7 +110,7 @@ def test_columns_are_cast_from_saved_rows() -> None:
 
 def test_weights_keep_one_copy_and_are_transposed_in_each_backward_pass() -> None:
     scenario = recasting({"fp8_parameters": True}, memory={"zero_stage": 1})
-    back = kernels(layer(scenario, "B"))
+    back = moved(layer(scenario, "B"))
     sizes = {"QKV": 3 * H * H, "projection": H * H}
     sizes |= {"experts up": OWN * 2 * H * F, "experts down": OWN * H * F}
     for name, weights in sizes.items():
@@ -134,7 +134,7 @@ def test_the_input_of_swiglu_is_saved_in_fp8(recipe: str, scale: float) -> None:
     assert "experts up output" not in saved
     copies = [size for name, size in saved.items() if name.startswith("experts up output in 8")]
     assert sum(copies) == scale * elements
-    cast, back = (kernels(layer(scenario, kind)) for kind in ("F", "B"))
+    cast, back = (moved(layer(scenario, kind)) for kind in ("F", "B"))
     assert cast["experts up output to 8 bits"] == (2 * elements, scale * elements)
     assert back["experts up output from 8 bits"] == (scale * elements, 2 * elements)
 
@@ -165,7 +165,7 @@ def test_attention_and_its_projection_share_a_copy_of_12_bits() -> None:
     wide = recasting()
     copy = 1.5 * elements + elements // 128 * 4
     assert kept_bytes(wide) - kept_bytes(scenario) == 2 * elements + SCALE * elements - copy
-    there, back = (kernels(layer(scenario, kind)) for kind in ("F", "B"))
+    there, back = (moved(layer(scenario, kind)) for kind in ("F", "B"))
     assert there["attention output to 12 bits"] == (2 * elements, copy + SCALE * elements)
     assert "projection input to fp8" not in there
     assert back["attention output from 12 bits"] == (copy, 2 * elements)
