@@ -34,7 +34,7 @@ BUDGET = {
     "paper": 2485,
     "calibrate": 9442,
     "docs/update": 890,
-    "benchmarks": 1577,
+    "benchmarks": 1688,
     "tests": 40615,
 }
 """Lines of Python, JavaScript and CSS by room."""

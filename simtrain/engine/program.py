@@ -149,7 +149,11 @@ class TaskGraph:
     @property
     def waiting(self) -> Ints:
         """The task that waits for each task of `after`."""
-        return np.repeat(np.arange(self.num_tasks, dtype=np.int32), np.diff(self.after_starts))
+        return np.repeat(np.arange(self.num_tasks, dtype=np.int32), self.num_waits)
+
+    @cached_property
+    def num_waits(self) -> Ints:
+        return np.diff(self.after_starts)
 
     @cached_property
     def queue(self) -> tuple[Ints, Ints]:

@@ -133,7 +133,6 @@ def run_loops(program: Program, start_s: Floats, end_s: Floats, *, is_compiled: 
         paths = graph.order, *graph.waits_in_order, duration_s
         run_loop(find_longest_paths, paths, (start_s, end_s), is_compiled=is_compiled)
     else:
-        waits, links = np.diff(graph.after_starts), program.link_loads
-        arrays = *graph.queue, waits, *graph.followers, graph.stream_of
-        tasks = SharingTasks(*arrays, links.alone, links)
+        arrays = *graph.queue, graph.num_waits, *graph.followers, graph.stream_of
+        tasks = SharingTasks(*arrays, program.link_loads)
         run_loop(run_sharing, (tasks, duration_s), (start_s, end_s), is_compiled=is_compiled)

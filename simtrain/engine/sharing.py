@@ -18,8 +18,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from simtrain.engine.compiled import Floats, Ints
 
 
@@ -41,19 +39,18 @@ class LinkLoads(NamedTuple):
     load: Floats
     weight: Floats
 
-    @property
-    def alone(self) -> Floats:
-        """[tasks], the slowdown of each task while no other task uses its links.
 
-        The operations are those of `find_slowdowns`, so that both give the same bits.
-        """
-        task = np.repeat(np.arange(len(self.weight)), np.diff(self.load_starts))
-        pairs, place = np.unique(task * len(self.capacity) + self.link, return_inverse=True)
-        claims = np.bincount(place, self.load * self.weight[task])
-        task, link = np.divmod(pairs, len(self.capacity))
-        level = self.weight.copy()
-        np.maximum.at(level, task, claims / self.capacity[link])
-        return level / self.weight
+def find_slowdown_alone(links: LinkLoads, task: int) -> float:
+    """Return the slowdown of a task while no other one uses its links, as `find_slowdowns` does."""
+    capacity, load_starts, link, load, weight = links
+    level = weight[task]
+    for j in range(load_starts[task], load_starts[task + 1]):
+        claimed = 0.0
+        for i in range(load_starts[task], load_starts[task + 1]):
+            if link[i] == link[j]:
+                claimed += load[i] * weight[task]
+        level = max(level, claimed / capacity[link[j]])
+    return float(level / weight[task])
 
 
 def find_slowdowns(links: LinkLoads, tasks: Sequence[int]) -> list[float]:
@@ -96,8 +93,8 @@ def find_slowdowns(links: LinkLoads, tasks: Sequence[int]) -> list[float]:
 # At each moment, tasks end and start until nothing changes; then speeds change, and the next moment
 # is the earliest end. Two things make it fast. After an end, only its stream and those of the tasks
 # that waited for it are looked at. And all speeds are computed again only if a task shares a link
-# with another running task when it starts or ends: otherwise no speed but its own depends on it,
-# which is known in advance (`LinkLoads.alone`).
+# with another running task when it starts or ends: otherwise no speed but its own depends on it
+# (`find_slowdown_alone`).
 #
 # It is one function of local lists: with lists in a named tuple, numba counts references at every
 # access, and separate functions for its steps take twice as long.
@@ -112,7 +109,6 @@ class SharingTasks(NamedTuple):
     follower_starts: Ints
     followers: Ints
     stream_of: Ints
-    alone: Floats
     links: LinkLoads
 
 
@@ -132,7 +128,7 @@ def find_all_slowdowns(
 
 def run_sharing(tasks: SharingTasks, durations: Floats, starts: Floats, ends: Floats) -> None:
     """Write [tasks], the start and end of each task; both are infinite before."""
-    queue_starts, queue, waits, follower_starts, followers, stream_of, alone, links = tasks
+    queue_starts, queue, waits, follower_starts, followers, stream_of, links = tasks
     load_starts, link = links.load_starts, links.link
     streams = range(len(queue_starts) - 1)
     missing = [number for number in waits]
@@ -194,7 +190,8 @@ def run_sharing(tasks: SharingTasks, durations: Floats, starts: Floats, ends: Fl
 
         # Change speeds: of all tasks with loads if one of their links is shared, else of new ones.
         for stream in begun:
-            task, speeds[stream] = running[stream], alone[running[stream]]
+            task = running[stream]
+            speeds[stream] = find_slowdown_alone(links, task)
             for j in range(load_starts[task], load_starts[task + 1]):
                 changed |= users[link[j]] > 1
         if changed:

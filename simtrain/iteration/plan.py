@@ -227,9 +227,14 @@ class Plan:
         return StepOptions.of(self.scenario, self.mesh, self.recorded)
 
     @cached_property
+    def step_parameters(self) -> tuple[Parameters, ...]:
+        """The parameters of the different optimizer steps."""
+        objects = {id(each): each for each in self.stage_parameters}  # few: each is hashed once
+        return tuple(dict.fromkeys(objects.values()))
+
+    @cached_property
     def steps(self) -> tuple[StepOps, ...]:
-        different = dict.fromkeys(self.stage_parameters)
-        return tuple(step_ops(self.step_options, parameters) for parameters in different)
+        return tuple(step_ops(self.step_options, each) for each in self.step_parameters)
 
     @cached_property
     def order(self) -> Order:

@@ -306,5 +306,6 @@ def stage_parameters(
 
 def number_distinct(values: Sequence[Any]) -> tuple[int, ...]:
     """Number the different values by first appearance; return the number of each value."""
-    numbers: dict[Any, int] = {}
-    return tuple(numbers.setdefault(value, len(numbers)) for value in values)
+    objects, numbers = {id(value): value for value in values}, dict[Any, int]()  # few: hashed once
+    number_of = {key: numbers.setdefault(each, len(numbers)) for key, each in objects.items()}
+    return tuple([number_of[id(value)] for value in values])

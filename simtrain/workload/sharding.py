@@ -456,8 +456,7 @@ class ShardedPass:
         return wide + recipe_of(self.batch).weight_bytes(-(-fp8 // ranks)) if fp8 else wide
 
     def _shard_bytes(self, part: _Part) -> int:
-        shard = -(-part.elements // part.groups.data.num_ranks)
-        return shard * self.batch.gradient_bytes
+        return -(-part.elements // part.groups.data.num_ranks) * self.batch.gradient_bytes
 
 
 def _parts(

@@ -6,12 +6,13 @@ that differ only in sizes, links or hardware share a structure.
 
 from __future__ import annotations
 
-import itertools
+import functools
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simtrain.base.mesh import Mesh
 from simtrain.base.values import dataclass
 from simtrain.durations.model import DurationModel
 from simtrain.iteration.plan import PassOrder, PassVariant, Plan
@@ -206,18 +207,15 @@ class IterationStructure:
 
 def structure_of(plan: Plan) -> IterationStructure:
     """Return the structure of a plan."""
-    mesh, scenario, last = plan.mesh, plan.scenario, plan.mesh.pp - 1
-    neighbours = [(stage, stage + 1) for stage in range(last)] + [(last, 0)]
-    num_buckets = None
+    scenario, num_buckets = plan.scenario, None
     if plan.has_buckets:
-        num_buckets = tuple(
-            len(plan.buckets[number].parameters) for number in plan.model_chunks.numbers
-        )
+        numbers = [len(buckets.parameters) for buckets in plan.buckets]
+        num_buckets = tuple(numbers[number] for number in plan.model_chunks.numbers)
     return IterationStructure(
         plan.pass_order,
         steps=number_distinct(plan.stage_parameters),
         step_fields=tuple(map(frozenset, plan.steps)),
-        levels_crossed=tuple(itertools.starmap(mesh.levels_crossed, neighbours)),
+        levels_crossed=_levels_to_next(plan.mesh),
         sent_states=plan.order.placement.copies * plan.contents.sent_states,
         exchanges_shapes=plan.contents.separates_loss,
         overlap=scenario.overlaps_pipeline,
@@ -227,5 +225,10 @@ def structure_of(plan: Plan) -> IterationStructure:
         aligns_reduction=plan.has_buckets and scenario.aligns_gradient_reduction,
         aligns_gather=scenario.aligns_parameter_gather,
         sync_skips=sync_skip_rule(plan),
-        reduces_after=any(variant.kind == "R" for variant in plan.variants),
+        reduces_after=bool(plan.reductions),
     )
+
+
+@functools.lru_cache(maxsize=4096)
+def _levels_to_next(mesh: Mesh) -> tuple[int, ...]:
+    return tuple(mesh.levels_crossed(i, (i + 1) % mesh.pp) for i in range(mesh.pp))

@@ -38,8 +38,6 @@ from simtrain.workload.pass_record import PassRecord
 from simtrain.workload.passes import MergedRecord, RankRecord
 from simtrain.workload.work import Work
 
-# A cache of the newest values, with a limit on their total size.
-
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 

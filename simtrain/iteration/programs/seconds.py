@@ -140,9 +140,8 @@ class IterationSeconds:
     def of(cls, plan: Plan, machine: Machine) -> IterationSeconds:
         """Simulate each different pass of a plan once."""
         passes = {variant: machine.time(pass_) for variant, pass_ in plan.variants.items()}
-        options, different = plan.step_options, dict.fromkeys(plan.stage_parameters)
-        steps = tuple(machine.step_seconds(options, parameters) for parameters in different)
-        return cls(plan, machine, structure_of(plan), passes, steps)
+        steps = [machine.step_seconds(plan.step_options, each) for each in plan.step_parameters]
+        return cls(plan, machine, structure_of(plan), passes, (*steps,))
 
     def of_part(self, part: IterationPart) -> float:
         match part:
@@ -180,19 +179,15 @@ class IterationSeconds:
 
         The part runs at full speed. 1 is the whole share.
         """
-        num_bytes = self.adapter_bytes(part)
-        if not num_bytes:
-            return 0.0
-        return num_bytes / self.of_part(part) / self.machine.model.profile.adapter_share_bytes_per_s
-
-    def adapter_bytes(self, part: IterationPart) -> float:
-        """Return the bytes that a part sends through a GPU's share of adapters, per direction."""
+        num_bytes = 0.0
         match part:
             case TransferPart(levels_crossed=crossed, num_states=states) if crossed:
-                return states * self.plan.sent_bytes
+                num_bytes = states * self.plan.sent_bytes
             case BucketPart():
-                return math.fsum(map(_bytes_out_of_a_node, self._bucket_ops(part)))
-        return 0.0
+                num_bytes = math.fsum(map(_bytes_out_of_a_node, self._bucket_ops(part)))
+        if not num_bytes:
+            return 0.0
+        return num_bytes / self.of_part(part) / self.machine.profile.adapter_share_bytes_per_s
 
     @cached_property
     def flops(self) -> tuple[int, int]:
@@ -261,8 +256,7 @@ class IterationSeconds:
         return ends_s[end] - ends_s[first]
 
     def _bucket_ops(self, part: BucketPart) -> tuple[Op, ...]:
-        of_stage = [*dict.fromkeys(self.plan.stage_parameters)][part.step]
-        last = of_stage if part.is_last else None
+        last = self.plan.step_parameters[part.step] if part.is_last else None
         return self.plan.bucket_ops(part.chunk, part.number, last, gathers=part.gathers)
 
 

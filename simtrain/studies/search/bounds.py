@@ -115,10 +115,9 @@ class Bounds:
         self, plan: Plan, ranks: Sequence[Sequence[int]], seconds: Callable[[Pass], float]
     ) -> list[float]:
         """Return [ranks], the least time of the reduction of gradients and the optimizer step."""
-        different = dict.fromkeys(plan.stage_parameters)
         times = {
             parameters: math.fsum(self.machine.step_seconds(plan.step_options, parameters).values())
-            for parameters in different
+            for parameters in plan.step_parameters
         }
         steps_s = [times[parameters] for parameters in plan.stage_parameters]
         reduction_s = {variant.chunk: seconds(pass_) for variant, pass_ in plan.reductions.items()}
