@@ -22,7 +22,7 @@ BUDGET = {
     "durations": 983,
     "engine": 1097,
     "iteration": 6846,
-    "studies": 6925,
+    "studies": 6924,
     "views": 2714,
     "render": 3957,
     "commands": 2597,
