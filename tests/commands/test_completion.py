@@ -6,8 +6,6 @@ import pytest
 
 from tests.helpers.command_line import call, spawn
 
-SHELLS = ["bash", "zsh", "fish"]
-
 
 @pytest.mark.parametrize(
     ("line", "word"),
@@ -36,7 +34,7 @@ def test_names_fields_and_codes_are_completed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_shown_and_installed(shell: str, tmp_path: pathlib.Path) -> None:
     for option in ("--show-completion", "--install-completion"):
         outcome = spawn("-m", "simtrain", option, shell, HOME=str(tmp_path))

@@ -156,3 +156,4 @@ def test_words_have_the_same_values_in_every_order_and_form(
     parser = Parser("simtrain bake", bake, [*words, "--", "--wide"])
     others = {"tins": ["tin", "--wide"], "as_json": False, "wide": False}
     assert parser.values() == VALUES | others
+    assert parsed("run", "x", "-oa.png").values()["out"] == Path("a.png")
