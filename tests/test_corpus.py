@@ -30,4 +30,4 @@ def test_a_scenario_that_once_failed(file: Path) -> None:
     one, other = (
         Evaluator(allow_oom=True, engine=engine).evaluate(scenario) for engine in ("auto", "simpy")
     )
-    assert one.run and one.run == other.run
+    assert one.run and other.run and one.iteration_time_s == other.iteration_time_s

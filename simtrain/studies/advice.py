@@ -113,7 +113,7 @@ def advise(
             change.options,
             trial.iteration_time_s,
             1 - trial.iteration_time_s / now_s,
-            bool(trial.run and Difference(now, trial.run.result).ratio.can_be_told),
+            bool(trial.run and Difference(now, trial.run).ratio.can_be_told),
             trial.peak_bytes,
             trial.peak_bytes - now_bytes,
         )
@@ -152,7 +152,7 @@ def _of_split(scenario: Scenario) -> Iterator[Change]:
             yield Change({f"parallelism.{more}": 2 * wider, f"parallelism.{fewer}": narrower // 2})
     for change in changes_of(scenario, {"parallelism.interleave": _near(split.interleave)}):
         (chunks,) = change.values.values()
-        yield change | Change({"schedule": default_name(chunks)})
+        yield Change({**change.values, "schedule": default_name(chunks)})
     if scenario.model.experts is not None:
         yield from changes_of(scenario, {"parallelism.expert": _near(split.expert)})
     yield from changes_of(scenario, {"parallelism.sequence_parallel": [True, False]})

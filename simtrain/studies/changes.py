@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from shlex import quote
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
+from simtrain.base.plain_data import attribute
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.base.strict_yaml.validation import annotation_of
 from simtrain.base.values import dataclass, replace
@@ -16,6 +17,7 @@ from simtrain.hardware.load import profile_of
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import RecomputePolicy, Scenario, check_scenario
 from simtrain.scenario.memory_rules import absent_modules
+from simtrain.scenario.rule import python_path
 from simtrain.scenario.section import MEANT_BY_A_WORD, MODULES, Module
 from simtrain.studies.on_machine import first_layers
 
@@ -27,9 +29,6 @@ class Change:
     """Fields of a scenario by dotted names, and their new values, which change together."""
 
     values: Mapping[str, Any]
-
-    def __or__(self, other: Change) -> Change:
-        return Change({**self.values, **other.values})
 
     @property
     def options(self) -> str:
@@ -68,13 +67,7 @@ def changes_of(scenario: Scenario, values_of: Mapping[str, Iterable[Any]]) -> It
 
 def value_at(scenario: Scenario, field: str) -> Any:
     """Return a scenario's value of a field, such as that of "batch.global"."""
-    inner: Any = scenario
-    for part in field.split("."):
-        names = {
-            of.serialization_alias or name: name for name, of in type(inner).model_fields.items()
-        }
-        inner = getattr(inner, names.get(part, part))
-    return inner
+    return attribute(scenario, python_path(field))
 
 
 def _has(scenario: Scenario, field: str, value: Any) -> bool:

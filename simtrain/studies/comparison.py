@@ -192,13 +192,10 @@ def column_of(
 
     With `recompute: auto`, more of a resource may choose another recompute than `result` has.
     """
-
-    def on_resource(resource: str) -> None:
-        on_progress(f"simulating {name} on better hardware, {resource}")
-
     on_progress(f"simulating {name}")
     result = simulate(scenario)
-    better = sensitivity(scenario, on_progress=on_resource)
+    words = f"simulating {name} on better hardware"
+    better = sensitivity(scenario, on_progress=lambda resource: on_progress(f"{words}, {resource}"))
     return ScenarioColumn(name, result, better, draw_if_varied(result))
 
 

@@ -260,11 +260,6 @@ def read_amount(parse: Callable[[str], T], written: object, code: str, option: s
         raise InputError.of(code, str(error), Location(option), error.fix) from error
 
 
-def read_tokens(written: int | str | None) -> int:
-    """Parse a number of tokens such as "300B"; another text is an InputError (E841)."""
-    return read_amount(parse_tokens, str(written), "E841", "--tokens") or 0
-
-
 def _drawn(request: CostRequest, fleet: Fleet, work_s: float, limit_s: float) -> Iterator[Training]:
     """Draw the trainings; each has its own seed, so that fewer draws are the first of more."""
     longest_s = min(limit_s, _MOST_DAYS * DAY_S)
@@ -355,7 +350,8 @@ class Terms:
                 fix = "write one of them: --tokens 1T, or --days 54"
                 place, reason = Location("--tokens"), "a training has one end"
                 raise InputError.of("E885", f"{both} given", place, fix, reason)
-        num_tokens = 1 if ends_by_days else read_tokens(request.tokens)
+        tokens = "1" if ends_by_days else str(request.tokens)
+        num_tokens = read_amount(parse_tokens, tokens, "E841", "--tokens") or 0
         return cls(num_tokens, request.goodput, price, pue, co2, interval_s)
 
 

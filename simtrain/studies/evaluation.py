@@ -7,7 +7,6 @@ simulate the time of a scenario that does not fit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 from simtrain.base.values import dataclass, field, replace
 from simtrain.engine import Engine
@@ -16,7 +15,6 @@ from simtrain.hardware.load import profile_of, profile_version
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import FitVerdict
 from simtrain.iteration.programs.seconds import Machine
-from simtrain.iteration.report.breakdown import Breakdown, mean_breakdown
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_is_scenario
 from simtrain.studies.on_machine import plan_on
@@ -26,45 +24,20 @@ _MOST_MACHINES = 16
 """Machines of the last profiles that an evaluator keeps, so that scenarios share durations."""
 
 
-# No slots: a cached property needs the dictionary of its object.
-@dataclass(frozen=True)
-class Run:
-    """Figures of one simulated iteration, without variation."""
-
-    iteration_time_s: float
-    tokens_per_s: float
-    mfu: float
-    hfu: float
-    result: Result = field(repr=False, compare=False)
-
-    @classmethod
-    def of(cls, result: Result) -> Run:
-        figures = result.iteration_time_s, result.tokens_per_s, result.mfu, result.hfu
-        return cls(*figures, result)
-
-    @cached_property
-    def breakdown(self) -> Breakdown:
-        """The time by cause, averaged over the stages; computed when it is read."""
-        return mean_breakdown(self.result.stages)
-
-    def __repr__(self) -> str:
-        return f"<Run: {format_seconds(self.iteration_time_s)}, MFU {self.mfu:.1%}>"
-
-
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """Peak memory of a legal scenario and, if it fits, the figures of its iteration.
 
     Args:
         scenario: the scenario, with the chosen strategy if its recompute was `auto`.
-        run: None if the scenario does not fit, unless the evaluator allows that.
+        run: without variation; None if the scenario does not fit, unless the evaluator allows that.
         host_fits: the hosts have the memory for what is offloaded to them.
     """
 
     scenario: Scenario
     peak_bytes: int
     capacity_bytes: int
-    run: Run | None
+    run: Result | None
     host_fits: bool = True
 
     def __repr__(self) -> str:
@@ -126,8 +99,8 @@ class Evaluator:
             planned.fit.host_fits,
         )
 
-    def _run(self, result: Result) -> Run:
-        return Run.of(replace(result, anchors=self.anchors) if self.anchors else result)
+    def _run(self, result: Result) -> Result:
+        return replace(result, anchors=self.anchors) if self.anchors else result
 
     def profile_of(self, scenario: Scenario) -> HardwareProfile:
         """Load the scenario's profile with its overrides; cached until the file changes."""

@@ -271,7 +271,7 @@ def _rows(
         budget_s = max(left_s / (len(rows) - done), _LEAST_BUDGET_S)
         rows[done] = _searched(request, base, rows[done], evaluator, budget_s, report)
         if best_layout := rows[done].best:
-            cost = cost_of_result(best_layout.run.result, terms)
+            cost = cost_of_result(best_layout.run, terms)
             rows[done] = replace(rows[done], cost=cost, misses=tuple(limits.missed_by(cost)))
     return rows
 

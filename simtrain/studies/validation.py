@@ -428,9 +428,8 @@ class _Simulations:
             evaluation = evaluator.evaluate(scenario)
         except InputError as error:
             return {"refusal": in_one_line(error)}
-        scenario, simulated = evaluation.scenario, evaluation.run
-        assert simulated, "`allow_oom` simulates every scenario"
-        result = simulated.result
+        scenario, result = evaluation.scenario, evaluation.run
+        assert result, "`allow_oom` simulates every scenario"
         return {
             "simulated_peak_bytes": _peak_bytes(run.peak_of, evaluation, evaluator),
             "fits": evaluation.fits,

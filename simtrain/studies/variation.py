@@ -77,20 +77,10 @@ class Distribution(PlainData):
         squares = math.fsum((excess - mean_excess_s) ** 2 for excess in excess_s)
         variance = squares / max(1, number - 1)
         ordered_s = np.sort(times_s)
-        places = (math.ceil(share * number - 1e-9) - 1 for share in (0.05, 0.5, 0.95, 0.99))
-        p5, p50, p95, p99 = (float(ordered_s[max(0, place)]) for place in places)
-        return cls(
-            draws=number,
-            mean=usual_s + mean_excess_s,
-            mean_error=math.sqrt(variance / number),
-            deviation=math.sqrt(variance),
-            least=float(ordered_s[0]),
-            p5=p5,
-            p50=p50,
-            p95=p95,
-            p99=p99,
-            most=float(ordered_s[-1]),
-        )
+        places = (math.ceil(share * number - 1e-9) - 1 for share in (0, 0.05, 0.5, 0.95, 0.99, 1))
+        percentiles = (float(ordered_s[max(0, place)]) for place in places)
+        deviation, mean = math.sqrt(variance), usual_s + mean_excess_s
+        return cls(number, mean, math.sqrt(variance / number), deviation, *percentiles)
 
     @property
     def mean_low(self) -> float:

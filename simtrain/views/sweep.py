@@ -103,7 +103,7 @@ class Summary(PlainData):
         if (best := self.best) is None:
             return None
         run = Evaluator().evaluate(self.run.sweep.scenario(best["index"])).run
-        return run.result.interval if run else None
+        return run.interval if run else None
 
 
 def summary_view(summary: Summary) -> View:

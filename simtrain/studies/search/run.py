@@ -22,11 +22,11 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import FitVerdict, surely_fitting_bytes
 from simtrain.iteration.report.difference import Difference
 from simtrain.iteration.report.headline import iteration_line
-from simtrain.iteration.report.result import evidence_for
+from simtrain.iteration.report.result import Result, evidence_for
 from simtrain.scenario import REASONS, RULES, RecomputePolicy, Rule, Scenario, check_scenario
 from simtrain.studies.answer import Answer
 from simtrain.studies.changes import Change, all_values, changes_of, policies_near, setting_in_words
-from simtrain.studies.evaluation import Evaluation, Evaluator, Run
+from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.on_machine import refuse_program, rules_on
 from simtrain.studies.search.exact_search import (
     Explorer,
@@ -153,7 +153,7 @@ class Candidate(PlainData):
         return {"strategy": chosen.strategy} | chosen.model_dump(exclude_defaults=True)
 
     @property
-    def run(self) -> Run:
+    def run(self) -> Result:
         assert self.evaluation.run is not None, "a candidate fits, so it was simulated"
         return self.evaluation.run
 
@@ -168,7 +168,7 @@ class Candidate(PlainData):
     @property
     def anchored(self) -> Interval | None:
         """Where the measured time lies, if one's own runs anchor it."""
-        return self.run.result.interval if self.run.result.anchors else None
+        return self.run.interval if self.run.anchors else None
 
     @property
     def peak_bytes(self) -> int:
@@ -298,7 +298,7 @@ class SearchResult(Answer):
 
     @property
     def interval(self) -> Interval:
-        return self.best.run.result.interval
+        return self.best.run.interval
 
     @property
     def num_legal(self) -> int:
@@ -322,7 +322,7 @@ class SearchResult(Answer):
         """The answer in one line: the best that surely fits, and what it saves."""
         layout = self.answer
         scenario, split = layout.scenario, layout.scenario.parallelism
-        line = iteration_line(scenario, layout.run, layout.run.result.interval, layout.fit)
+        line = iteration_line(scenario, layout.run, layout.run.interval, layout.fit)
         degrees = f"{split.tensor} x {split.pipeline} x {split.data}"
         return " ".join([f"{line}; {degrees}", *self.against_base(layout)])
 
@@ -335,7 +335,7 @@ class SearchResult(Answer):
             return ["is the scenario's own layout"]
         change = 1 - time_s / base_s
         words = f"saves {change:.1%} of" if change >= 0 else f"takes {-change:.1%} more than"
-        ratio = Difference(self.base_layout.run.result, layout.run.result).ratio
+        ratio = Difference(self.base_layout.run, layout.run).ratio
         sure = "" if ratio.can_be_told else ", from which it cannot be told apart"
         return [f"{words} the scenario's own {format_seconds(base_s)}{sure}"]
 
@@ -366,7 +366,7 @@ class SearchResult(Answer):
     @property
     def alike(self) -> list[int]:
         """Numbers of the layouts that cannot be told apart from number 1."""
-        best, *others = (layout.run.result for layout in self.ranked)
+        best, *others = (layout.run for layout in self.ranked)
         ratios = (Difference(best, other).ratio for other in others)
         return [number for number, ratio in enumerate(ratios, 2) if not ratio.can_be_told]
 
@@ -430,7 +430,7 @@ def search_layouts(request: SearchRequest) -> SearchResult:
 
     best, base_layout = tuple(map(ranked, outcome.best)), None
     if request.anchors:
-        best = tuple(sorted(best, key=lambda layout: layout.run.result.interval.expected_s))
+        best = tuple(sorted(best, key=lambda layout: layout.run.interval.expected_s))
     no_base = "does not fit" if base_point else f"is not legal on {counted(space.gpus, 'GPU')}"
     if request.base.recompute.is_open:
         no_base = "chooses its recompute"

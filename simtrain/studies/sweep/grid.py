@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from simtrain.base.extras import require
 from simtrain.base.importer import SWEEP, load_kind
 from simtrain.base.output_folder import as_path
+from simtrain.base.plain_data import attribute
 from simtrain.base.resources import beside, find_scenario, find_sweep, profile_sha256
 from simtrain.base.strict_yaml import (
     Path,
@@ -132,7 +133,7 @@ class Condition:
         names = {token[1] for token in _TOKEN.finditer(self.text)} & attributes.keys()
         columns: dict[str, list[Any]] = {"": [None] * len(scenarios)}
         for name in names:
-            columns[name] = [_value(scenario, attributes[name]) for scenario in scenarios]
+            columns[name] = [attribute(scenario, attributes[name]) for scenario in scenarios]
         # Quoted, because of the points in names. TRY turns a division by zero into null.
         sql = _TOKEN.sub(lambda word: f'"{word[0]}"' if word[1] in names else word[0], self.text)
         try:
@@ -153,14 +154,6 @@ class Condition:
     def refusal(self, message: str, fix: str, reason: str | None = None) -> InputError:
         message = f'the constraint "{self.text}" {message}'
         return InputError.of("E810", message, self.place, fix, reason)
-
-
-def _value(scenario: Scenario, attribute: str) -> Any:
-    """Return a field; None if the scenario lacks its section."""
-    value: Any = scenario
-    for key in attribute.split("."):
-        value = getattr(value, key, None)
-    return value
 
 
 @functools.cache
@@ -368,7 +361,8 @@ class Sweep:
         """What sweep.json has: numbers, and all that determines the results."""
         identity: dict[str, Any] = {"file": self.file}
         identity |= {"bases": {name: base.data for name, base in self.bases.items()}}
-        identity |= {"profiles": self.profiles, "versions": _versions()}
+        versions = {"simtrain": VERSION, "pyarrow": metadata.version("pyarrow")}
+        identity |= {"profiles": self.profiles, "versions": versions}
         identity |= {"constraints": [condition.text for condition in self.conditions]}
         return {
             "name": self.name,
@@ -380,11 +374,6 @@ class Sweep:
             "objective": self.objective,
             **identity,
         }
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of the installed programs that write a part."""
-    return {"simtrain": VERSION, "pyarrow": metadata.version("pyarrow")}
 
 
 def load_sweep(sweep: str | FilePath | Mapping[str, Any], overrides: Sequence[str] = ()) -> Sweep:

@@ -359,16 +359,16 @@ def _row(scenario: Scenario) -> Row:
     # Check the rules first: building an error with remedies takes far longer than a code.
     if broken := next((rule.code for rule in RULES if rule.check(scenario)), None):
         return row | {"rule": broken}
-    evaluator = _evaluator()
     try:
-        evaluation = evaluator.evaluate(scenario)
+        evaluation = _evaluator().evaluate(scenario)
     except InputError as error:
         return row | {"rule": error.problems[0].code}
     row["status"] = "ok" if evaluation.run else "does_not_fit"
     row |= {"peak_bytes": evaluation.peak_bytes, "capacity_bytes": evaluation.capacity_bytes}
     if run := evaluation.run:
+        breakdown = run.breakdown
         row |= {
             name: getattr(run, name) for name in ("iteration_time_s", "tokens_per_s", "mfu", "hfu")
         }
-        row |= {name: getattr(run.breakdown, name.partition("_")[2]) for name in BREAKDOWN}
+        row |= {name: getattr(breakdown, name.partition("_")[2]) for name in BREAKDOWN}
     return row
