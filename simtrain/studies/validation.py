@@ -6,6 +6,7 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from hashlib import sha256
 from typing import Any, ClassVar
@@ -20,11 +21,15 @@ from simtrain.errors import InputError
 from simtrain.hardware.evidence import DataType, MeasuredRuns, Nodes, RunKind, ValidatedOn
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.likeness import RunShape
+from simtrain.iteration.report.difference import Difference
 from simtrain.iteration.report.result import run_kind
 from simtrain.scenario import Scenario
+from simtrain.scenario.resolved import settings_of
 from simtrain.studies.answer import Answer
+from simtrain.studies.changes import value_at
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.on_machine import memory_on
+from simtrain.studies.simulation import simulate
 from simtrain.units import counted
 
 LEAST_S, MOST_S = 1e-6, 1e7
@@ -139,7 +144,6 @@ _Class = tuple[str, DataType, bool, bool]
 """Software stack, data type, and whether the models have experts and are hybrid."""
 _LOWEST = -0.9999
 """A prediction is above 0: its error above -1, also when it is rounded."""
-_REMARK = "say here whether the runs were seen before a number was chosen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +223,35 @@ class Errors(PlainData):
         return cls(len(known), *map(float, statistics))
 
 
+@dataclass(frozen=True, slots=True)
+class FieldEffect(PlainData):
+    """A field that differs between two runs, with its values.
+
+    Args:
+        change: of the first run's simulated time with the second's value, as a share; None if the
+            field changes with the one before.
+    """
+
+    field: str
+    first: Any
+    second: Any
+    change: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunDifference(PlainData):
+    """Times of the second of two runs, divided by those of the first, and what differs."""
+
+    measured: float
+    simulated: float
+    unexplained: float
+    effects: Sequence[FieldEffect]
+
+    def __str__(self) -> str:
+        parts = f"{self.simulated:.3g} simulated, {self.unexplained:.3g} unexplained"
+        return f"B takes {self.measured:.3g} times as long as A: {parts}"
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Validation(Answer):
     """Predictions of measured runs on one machine.
@@ -226,12 +259,14 @@ class Validation(Answer):
     Args:
         interval_coverage, half_interval_coverage: share of the measured times that are in their
             90 % and 50 % intervals.
+        difference: why the second of two runs takes longer or shorter; None of other numbers.
     """
 
     json_fields: ClassVar = keys(
         """cluster num_rows num_simulated num_refused most_do_not_fit **time_errors
-        interval_coverage half_interval_coverage memory=peak_errors **fits rows"""
+        interval_coverage half_interval_coverage memory=peak_errors **fits rows difference"""
     )
+    json_omits_none: ClassVar = frozenset({"difference"})
 
     cluster: str
     rows: Sequence[ValidatedRun]
@@ -239,6 +274,7 @@ class Validation(Answer):
     peak_errors: Errors
     interval_coverage: float | None
     half_interval_coverage: float | None
+    difference: RunDifference | None = None
 
     @classmethod
     def of(cls, cluster: str, rows: Sequence[ValidatedRun]) -> Validation:
@@ -253,6 +289,15 @@ class Validation(Answer):
             _share([interval.has(time_s) for interval, time_s in intervals]),
             _share([interval.has_in_half(time_s) for interval, time_s in intervals]),
         )
+
+    def with_difference(self, runs: Iterable[MeasuredRun]) -> Validation:
+        """Return the validation of exactly two runs with what differs between them."""
+        if self.time_errors.num != 2 or self.num_rows != 2:
+            return self
+        first, second = (run.scenario for run in runs)
+        first_s, second_s = (row.iteration_time_s or 0.0 for row in self.rows)
+        assert first and second, "a run with a predicted time has a scenario"
+        return replace(self, difference=difference_of(first, second, second_s / first_s))
 
     @property
     def num_rows(self) -> int:
@@ -292,7 +337,7 @@ class Validation(Answer):
         elif self.most_do_not_fit:
             words.append("most do not fit")
         rows = f"{self.num_simulated} of {counted(self.num_rows, 'row')} simulated"
-        return ", ".join([*words, rows])
+        return ", ".join([*words, rows]) + (f"; {self.difference}" if self.difference else "")
 
     @property
     def is_close(self) -> bool:
@@ -355,7 +400,7 @@ def _measured_runs(
     rows = sorted(rows, key=lambda row: row.error or 0.0)
     return MeasuredRuns(
         runs=f"{data_type}: {gpus[0]:,} to {gpus[-1]:,} GPUs",
-        errors=[_digits(row.error) for row in rows],
+        errors=[max(round(row.error or 0.0, 4), _LOWEST) for row in rows],
         shapes=[[round(part, 3) for part in row.shape] for row in rows if row.shape] or None,
         extrapolated=round(math.fsum(shares) / len(rows), 3),
         software=software,
@@ -363,14 +408,9 @@ def _measured_runs(
         has_experts=has_experts,
         is_hybrid=is_hybrid,
         nodes=nodes,
-        remark=_REMARK,
+        remark="say here whether the runs were seen before a number was chosen",
         source=source,
     )
-
-
-def _digits(error: float | None) -> float:
-    assert error is not None, "a class has errors"
-    return max(round(error, 4), _LOWEST)
 
 
 _MOST_ALIVE = 256
@@ -396,6 +436,49 @@ def validate_runs(
         rows.append(row if run.peak_bytes else replace(row, simulated_peak_bytes=None))
     on_progress(len(runs), len(runs))
     return Validation.of(cluster, rows)
+
+
+def difference_of(first: Scenario, second: Scenario, measured: float) -> RunDifference:
+    """Simulate the first of two runs with each setting of the second.
+
+    Defaults that follow from a setting change with it. Settings that no legal run on the GPUs of
+    either has alone change together, after all others.
+    """
+    difference = Difference(simulate(first), simulate(second))
+    changed, base_s = difference.changed_fields, difference.base.iteration_time_s
+    theirs, second_s = settings_of(second), difference.other.iteration_time_s
+    values = {
+        section: theirs[section] if section in theirs else value_at(second, section)
+        for section in map(_section, changed)
+    }
+    trials, changes = list[tuple[list[str], Scenario]](), dict[str, float | None]()
+    for section, value in values.items():
+        with suppress(InputError):
+            trial = first.replace({section: value})
+            now = settings_of(trial)
+            equal = [name for name in changed if now.get(name) == theirs.get(name)]
+            equal.sort(key=lambda name, section=section: _section(name) != section)  # type: ignore[misc]
+            if equal and trial.num_gpus in (first.num_gpus, second.num_gpus):
+                trials.append((equal, trial))
+    for names, trial in sorted(trials, key=lambda trial: -len(trial[0])):
+        with suppress(InputError):
+            if not changes.keys() & names:
+                change = simulate(trial).iteration_time_s / base_s - 1
+                changes |= dict.fromkeys(names) | {names[0]: change}
+    if rest := [name for name in changed if name not in changes]:
+        others = {section: values[section] for section in map(_section, changes)}
+        changes |= dict.fromkeys(rest)
+        with suppress(InputError):
+            changes[rest[0]] = second_s / simulate(first.replace(others)).iteration_time_s - 1
+    effects = [FieldEffect(name, *changed[name], change) for name, change in changes.items()]
+    simulated = second_s / base_s
+    return RunDifference(measured, simulated, measured / simulated, effects)
+
+
+def _section(name: str) -> str:
+    """Return what changes as one: a field, or a section whose fields alone mean nothing."""
+    parts = name.split(".")
+    return ".".join(parts[: 1 if parts[0] in ("recompute", "hardware") else 2])
 
 
 class _Simulations:

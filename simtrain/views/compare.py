@@ -118,14 +118,15 @@ def _fields(results: Sequence[Result]) -> dict[str, list[str]]:
     values_of_first = {name: both[0] for fields in changed for name, both in fields.items()}
     return {
         name: [
-            _written(value),
-            *(_written(fields.get(name, (None, value))[1]) for fields in changed),
+            setting_text(value),
+            *(setting_text(fields.get(name, (None, value))[1]) for fields in changed),
         ]
         for name, value in values_of_first.items()
     }
 
 
-def _written(value: object) -> str:
+def setting_text(value: object) -> str:
+    """Format the value of a field; a field that a scenario lacks has no text."""
     return "" if value is None else as_scalar(value)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from simtrain.studies.validation import ValidatedRun, Validation
+from simtrain.studies.validation import RunDifference, ValidatedRun, Validation
 from simtrain.units import counted
-from simtrain.views.kinds import COUNT, NUMBER, SECONDS, SHARE, SIGNED_SHARE, TEXT, WHOLE_TEXT
+from simtrain.views.compare import setting_text
+from simtrain.views.kinds import COUNT, NUMBER, SECONDS, SHARE, SIGNED_SHARE, TEXT, WHOLE_TEXT, Kind
 from simtrain.views.view import (
     Column,
     Headline,
@@ -45,7 +46,6 @@ _DO_NOT_FIT = (
     "Warning: most runs that ran are predicted not to fit, so they ran with settings that the "
     "source does not state, such as recompute."
 )
-_FIRST_OMITTED = ("p25", "p75", "median_error", "p5", "p95", "within_10_percent")
 
 
 def validation_view(validation: Validation) -> View:
@@ -55,6 +55,7 @@ def validation_view(validation: Validation) -> View:
             *([Paragraphs([_DO_NOT_FIT], style=None)] if validation.most_do_not_fit else []),
             _statistics(validation),
             _worst(validation),
+            *(_differences(validation, each) for each in [validation.difference] if each),
             _refusals([row for row in validation.rows if row.refusal]),
             remarks(_remarks(validation)),
             _verdict(validation),
@@ -70,7 +71,8 @@ def _statistics(validation: Validation) -> Table:
         figure=lambda errors: "iteration time" if errors is times else "peak memory",
     )
     title = f"Errors of predictions with {validation.cluster}"
-    return Table("errors", title, _STATISTICS, rows, optional=_FIRST_OMITTED)
+    omitted = "p25", "p75", "median_error", "p5", "p95", "within_10_percent"
+    return Table("errors", title, _STATISTICS, rows, optional=omitted)
 
 
 def _worst(validation: Validation) -> Table:
@@ -86,6 +88,21 @@ def _worst(validation: Validation) -> Table:
     worst = sorted(timed, key=lambda row: -abs(row.error or 0.0))
     rows, data = rows_of(columns, worst[:_WORST]), data_of(_ALL, validation.rows)
     return Table("runs", "The largest errors", columns, rows, optional=("model",), data=data)
+
+
+def _differences(validation: Validation, difference: RunDifference) -> Table:
+    """The settings that differ between two runs, and what each alone does to the first."""
+    first, second = (row.name for row in validation.rows)
+    value = Kind(setting_text, is_number=False)
+    columns = (
+        Column("field", f"A is {first}, B is {second}", TEXT),
+        Column("first", "A", value),
+        Column("second", "B", value),
+        Column("change", "simulated", SIGNED_SHARE, "change of A's time with this of B alone"),
+    )
+    end = Row(("all of them", None, None, difference.simulated - 1))
+    rows = rows_of(columns, difference.effects)
+    return Table("differences", "What differs", columns, rows, end=end)
 
 
 def _refusals(rows: Sequence[ValidatedRun]) -> Table:

@@ -15,6 +15,7 @@ from simtrain.guests.importing.runs import read_runs
 from simtrain.hardware.evidence import MeasuredRuns, RunKind, validated_on
 from simtrain.hardware.interval import interval_of, ratio_interval, shared_errors
 from simtrain.scenario import load_scenario
+from simtrain.scenario.resolved import settings_of
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.simulation import simulate
 from simtrain.studies.validation import (
@@ -23,6 +24,7 @@ from simtrain.studies.validation import (
     RunSettings,
     ValidatedRun,
     Validation,
+    difference_of,
     error_classes,
     errors_text,
     in_one_line,
@@ -177,6 +179,43 @@ def test_ok_has_a_limit(tmp_path: pathlib.Path) -> None:
         rows = [row(number, factor * time, "") for number, time in enumerate(times)]
         headline = validation_view(validation_of(tmp_path, rows)).headline
         assert headline and (headline.tone == "good") is is_ok
+
+
+CHANGES: list[dict[str, object]] = [
+    {"batch.micro": 2},
+    {"recompute": "selective"},
+    {"parallelism.data": 2},
+    {"software.stack": "megatron_2022"},
+    {"parallelism.pipeline": 2, "parallelism.data": 4},
+]
+BASE = load_scenario("gpt2_1_5b").replace(
+    {"parallelism.data": 8, "batch.micro": 1, "software.stack": "megatron_core"}
+)
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
+def test_what_differs_between_two_runs_explains_the_ratio_of_their_times(
+    changes: dict[str, object],
+) -> None:
+    """One change alone, with its defaults, is the whole; both ways are reciprocal."""
+    other = BASE.replace(changes)
+    there, back = difference_of(BASE, other, 1.5), difference_of(other, BASE, 1 / 1.5)
+    for name in ("simulated", "unexplained"):
+        assert getattr(there, name) * getattr(back, name) == pytest.approx(1, rel=1e-12)
+    ratio = simulate(other).iteration_time_s / simulate(BASE).iteration_time_s
+    ours, theirs = settings_of(BASE), settings_of(other)
+    changed = {name for name in ours | theirs if ours.get(name) != theirs.get(name)}
+    assert {each.field for each in there.effects} == changed
+    for each in (*there.effects, *back.effects):
+        assert {each.first, each.second} == {ours.get(each.field), theirs.get(each.field)}
+    whole = math.prod(1 + (each.change or 0.0) for each in there.effects)
+    assert there.simulated == ratio == pytest.approx(whole, rel=1e-12)
+    assert there.effects[0].field.startswith(next(iter(changes)))
+
+
+def test_nothing_differs_between_two_runs_of_one_scenario() -> None:
+    same = difference_of(BASE, BASE.replace({"name": "again"}), 1.5)
+    assert (same.simulated, same.unexplained, [*same.effects]) == (1.0, 1.5, [])
 
 
 def test_a_class_has_the_errors_of_its_runs_and_what_is_extrapolated() -> None:

@@ -558,7 +558,7 @@ def validate(request: ValidationRequest) -> Validation:
             raise InputError.of("E114", f"{name} is {value!r:.80}, not a text", fix=fix)
     if isinstance(files, str | bytes) or not isinstance(files, Sequence):
         files = [files]
-    paths = [as_path(file) for file in files]
     settings = RunSettings(cluster, software, tuple(request.overrides), usual_stack(cluster))
     on_progress = partial(request.on_progress, "simulating")
-    return validate_runs(read_runs(paths, settings), cluster, on_progress)
+    runs = read_runs([as_path(file) for file in files], settings)
+    return validate_runs(runs, cluster, on_progress).with_difference(runs)

@@ -3,12 +3,13 @@
 import dataclasses
 import pathlib
 import random
+import re
 
 import pytest
 
 from docs.update.documents import text_of
 from simtrain.errors import InputError
-from simtrain.guests.importing.runs import ALIASES, KINDS, read_runs
+from simtrain.guests.importing.runs import ALIASES, KINDS, read_runs, validate
 from simtrain.studies.validation import MeasuredRun, RunSettings, validate_runs
 from tests.guests.importing.test_megatron import PRINTED
 
@@ -190,6 +191,30 @@ def test_a_log_is_one_run(tmp_path: pathlib.Path) -> None:
     assert run.refusal == ""
     assert (run.name, run.iteration_time_s, run.peak_bytes) == ("train", 1.2, 2048.5 * 2**20)
     assert run.scenario is not None and run.scenario.num_gpus == 16
+
+
+def test_two_logs_say_what_differs_between_them(tmp_path: pathlib.Path) -> None:
+    """B has tp 8 and dp 1 on the same 16 GPUs, twice the batch, and takes twice the time."""
+    other = PRINTED.replace("tensor-model-parallel size: 4", "tensor-model-parallel size: 8")
+    other = other.replace("data-parallel size: 2", "data-parallel size: 1")
+    sizes = {"tensor_model_parallel_size": 8, "data_parallel_size": 1, "global_batch_size": 128}
+    for name, size in sizes.items():
+        other = re.sub(rf"( {name} \.+) \d+", rf"\1 {size}", other)
+    (tmp_path / "a.log").write_text(PRINTED + LINE.format("1200"), "utf-8")
+    (tmp_path / "b.log").write_text(other + LINE.format("2400"), "utf-8")
+    validation = validate([tmp_path / "a.log", tmp_path / "b.log"], "a100_sxm4_80gb")
+    difference, times_s = validation.difference, [row.simulated_s or 0.0 for row in validation.rows]
+    assert difference and difference.simulated == times_s[1] / times_s[0]
+    assert (difference.measured, difference.unexplained) == (2.0, 2.0 / difference.simulated)
+    assert "B takes 2 times as long as A" in validation.headline
+    rows = [[*row.values()] for row in validation.view().tables["differences"].records()]
+    of_batch, of_layout = rows[0].pop(), rows[1].pop()
+    values = [["batch.global", 64, 128], ["parallelism.tensor", 4, 8], ["parallelism.data", 2, 1]]
+    assert rows == [*values[:2], [*values[2], None]]
+    # The layout changes last, after the batch: both changes together are the whole.
+    assert (1 + of_batch) * (1 + of_layout) == pytest.approx(difference.simulated, rel=1e-12)
+    one = validate(tmp_path / "a.log", "a100_sxm4_80gb")
+    assert one.difference is None and "difference" not in one.to_dict()
 
 
 def test_a_log_that_is_cut_is_refused(tmp_path: pathlib.Path) -> None:
