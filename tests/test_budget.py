@@ -22,8 +22,8 @@ BUDGET = {
     "durations": 983,
     "engine": 1097,
     "iteration": 6846,
-    "studies": 6924,
-    "views": 2714,
+    "studies": 6944,
+    "views": 2732,
     "render": 3957,
     "commands": 2597,
     "top": 602,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9442,
     "docs/update": 890,
     "benchmarks": 1688,
-    "tests": 40614,
+    "tests": 40680,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
