@@ -230,7 +230,7 @@ def test_read_gpus_accepts_lists_and_ranges_only(text: str, numbers: tuple[int, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--days", "nan"), "--days: E849 "),
+        (("--days", "nan"), "--days: E904 "),
         (("--days=-1",), "--days: E849 "),
         *((("--budget", text), "--budget: E844 ") for text in ("2 GB", "0", "$2M", "USD")),
         (("--cluster", "h100"), "--cluster: E101 "),
