@@ -100,7 +100,7 @@ try:
     main()
 finally:
     new = {*sys.modules} - before
-    print(len(new), len(files), "simtrain.commands.search" in new, file=sys.stderr)
+    print(*files, len(new), len(files), "simtrain.commands.search" in new, file=sys.stderr)
 """
 
 
