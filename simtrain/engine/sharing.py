@@ -115,15 +115,14 @@ class SharingTasks(NamedTuple):
 def find_all_slowdowns(
     links: LinkLoads, running: Sequence[int], sharing: list[int], speeds: list[float]
 ) -> None:
-    """Write streams whose `running` task (or -1) has loads to `sharing`, slowdowns to `speeds`."""
-    starts = links.load_starts
-    sharing.clear()
+    """Add streams whose `running` task (or -1) has loads to `sharing`, slowdowns to `speeds`."""
+    starts, first = links.load_starts, len(sharing)
     for stream in range(len(running)):
         if running[stream] >= 0 and starts[running[stream]] < starts[running[stream] + 1]:
             sharing.append(stream)
-    slowdowns = find_slowdowns(links, [running[stream] for stream in sharing])
-    for place, stream in enumerate(sharing):
-        speeds[stream] = slowdowns[place]
+    slowdowns = find_slowdowns(links, [running[stream] for stream in sharing[first:]])
+    for place in range(len(slowdowns)):
+        speeds[sharing[first + place]] = slowdowns[place]
 
 
 def run_sharing(tasks: SharingTasks, durations: Floats, starts: Floats, ends: Floats) -> None:
@@ -140,17 +139,18 @@ def run_sharing(tasks: SharingTasks, durations: Floats, starts: Floats, ends: Fl
     slowdown, speeds = [1.0 for _ in streams], [1.0 for _ in streams]
     users = [0 for _ in links.capacity]
     # Ends of tasks, the earliest first. A change of speed leaves an outdated entry behind: its time
-    # is no longer that in `finish_s`. The last entry keeps the heap from being empty.
-    heap = [(math.inf, -1)]
-    to_start, begun = [stream for stream in streams], [stream for stream in streams]
+    # is no longer that in `finish_s`. The last entries keep the heap from being empty.
+    heap = [(math.inf, -1)] * 2
+    # The first entries of both lists are padding: numba moves a list whenever it shrinks by half.
+    padding, begun = len(streams), [stream for stream in streams]
+    to_start = [number % padding for number in range(2 * padding)]
     now_s = 0.0
 
     while now_s < math.inf:
-        begun.clear()  # a new list takes time
         changed = False
-        while len(to_start) > 0 or heap[0][0] <= now_s:
+        while len(to_start) > padding or heap[0][0] <= now_s:
             # Start what can start.
-            while len(to_start) > 0:
+            while len(to_start) > padding:
                 stream = to_start.pop()
                 if running[stream] >= 0 or heads[stream] == queue_starts[stream + 1]:
                     continue
@@ -165,8 +165,10 @@ def run_sharing(tasks: SharingTasks, durations: Floats, starts: Floats, ends: Fl
                     left_s[stream], begun_s[stream] = durations[task], now_s
                     finish_s[stream] = slowdown[stream] = math.inf
                     begun.append(stream)
+                    speeds[stream] = find_slowdown_alone(links, task)
                     for j in range(load_starts[task], load_starts[task + 1]):
                         users[link[j]] += 1
+                        changed |= users[link[j]] > 1
                 else:
                     heapq.heappush(heap, (finish_s[stream], stream))
 
@@ -189,14 +191,10 @@ def run_sharing(tasks: SharingTasks, durations: Floats, starts: Floats, ends: Fl
                         changed |= users[link[j]] > 0
 
         # Change speeds: of all tasks with loads if one of their links is shared, else of new ones.
-        for stream in begun:
-            task = running[stream]
-            speeds[stream] = find_slowdown_alone(links, task)
-            for j in range(load_starts[task], load_starts[task + 1]):
-                changed |= users[link[j]] > 1
         if changed:
             find_all_slowdowns(links, running, begun, speeds)
-        for stream in begun:
+        while len(begun) > padding:
+            stream = begun.pop()  # listed twice, its speed is equal the second time
             if speeds[stream] != slowdown[stream]:
                 left_s[stream] -= (now_s - begun_s[stream]) / slowdown[stream]
                 begun_s[stream], slowdown[stream] = now_s, speeds[stream]
