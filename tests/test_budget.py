@@ -20,7 +20,7 @@ BUDGET = {
     "hardware": 2488,
     "workload": 9549,
     "durations": 983,
-    "engine": 1097,
+    "engine": 1095,
     "iteration": 6846,
     "studies": 6944,
     "views": 2732,
