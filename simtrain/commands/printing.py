@@ -59,11 +59,9 @@ def print_page(page: RenderableType) -> None:
     from rich.segment import Segment, Segments
 
     console = Console(width=text_width(), markup=False, emoji=False)
+    rendered = console.render(page, console.options.update(highlight=console.is_terminal))
     # Clean the text but not the colours, which are escape sequences too.
-    segments = [
-        Segment(printable(segment.text), segment.style, segment.control)
-        for segment in console.render(page)
-    ]
+    segments = [Segment(printable(each.text), each.style, each.control) for each in rendered]
     with console.capture() as capture:
         console.print(Segments(segments), end="")
     emit_data("".join(f"{line.rstrip()}\n" for line in capture.get().split("\n")[:-1]))
