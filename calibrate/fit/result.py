@@ -59,7 +59,7 @@ class Fit:
     def profile(self) -> HardwareProfile:
         return profile_of(self.data)
 
-    def view(self, next_step: str, details: bool = False) -> View:
+    def view(self, next_step: str, details: bool) -> View:
         """Warn, and say what was fitted, how well, and what to do next.
 
         Args:
