@@ -49,7 +49,6 @@ def identities(folder: Path) -> Counter[str]:
     return Counter(map(identity, read_records(folder)[1]))
 
 
-@pytest.mark.ci
 def test_a_complete_file_has_every_point_once(complete: Path) -> None:
     found, records = read_records(complete)
     kinds = Counter(each.kind for each in records)

@@ -115,7 +115,6 @@ def test_random_small_cases_agree_except_for_ignored_bytes(what: MemoryCase) -> 
     assert 0 <= measured.peak - simulated.peak <= allowed
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(
     "recompute",

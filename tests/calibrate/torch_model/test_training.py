@@ -44,7 +44,6 @@ TWO_RANKS = (
 )
 
 
-@pytest.mark.ci
 def test_two_ranks_train_like_one(tmp_path: pathlib.Path) -> None:
     assert_ranks_train_as_one_does(tmp_path, TWO_RANKS)
 
