@@ -21,11 +21,17 @@ from calibrate.benchmarks.measure import points_of
 from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import BenchmarkPart, sizes_for
 from calibrate.benchmarks.timing import Run, Timer, random_data, summary
+from calibrate.fit.from_records import fit_measurements
+from calibrate.fit.network import Load
 from calibrate.fit.published import fit_figures
 from calibrate.memory.cases import case
 from calibrate.memory.measure import measure
+from calibrate.records.schema import GemmRecord, Measurement, Timing
 from calibrate.torch_model.training import TrainingRank
+from simtrain.durations.model import GemmMachine
 from tests.helpers.measure_tiny import TINY
+from tests.helpers.measured_records import A100, alone, gemms, header, kernels, linked, took
+from tests.helpers.network_records import crossing
 from tests.helpers.training_ranks import EXPERTS, LLAMA, MODEL, scenario
 
 pytestmark = pytest.mark.slow
@@ -142,6 +148,54 @@ def test_the_memory_of_models_stays(snapshot: SnapshotAssertion) -> None:
         what = case(model, policy, micro=2, whole=model is not MODEL)
         said = what.name, what.recompute, what.simulated(), measure(what, "meta")[0]
         assert "\n".join(map(str, said)) == snapshot
+
+
+def noisy(records: list[Measurement]) -> list[Any]:
+    """Records whose times are up to a tenth longer, each by its place."""
+    noise = (1.05 + 0.05 * math.sin(place) for place in itertools.count())
+
+    def later(time: Any) -> Any:
+        return took(time.median_s * next(noise), 0.03) if isinstance(time, Timing) else time
+
+    return [each.model_copy(update={n: later(part) for n, part in each}) for each in records]
+
+
+def of_kind(dtype: Any, records: list[Measurement]) -> list[Any]:
+    products = [record for record in records if isinstance(record, GemmRecord)]
+    return [each.model_copy(update={"dtype": dtype, "accumulate": False}) for each in products]
+
+
+GPU = alone()
+SHARES = {Load.WHOLE: 60e9, Load.CONCURRENT: 12e9, Load.ALONE: 22e9}
+SLOW = GemmMachine.of(A100).replace(mainloop_flops=1e11, sustained_flops=1e11, num_sms=2)
+CPU = {"device": "Some CPU", "num_sms": 2, "memory_bytes": 16 << 30, "compute": "fp32"}
+FP8 = of_kind("fp8", GPU[35:])
+ON_CPU = of_kind("fp32", gemms(SLOW, (256, 512, 1024)))
+MACHINES: list[tuple[list[Any], dict[str, Any]]] = [
+    ([*GPU, *linked(), *crossing(8, SHARES, 18e9)], {"num_ranks": 16, "num_nodes": 2}),
+    ([*GPU[18:], *FP8, *crossing(1, SHARES, 18e9)], {"num_ranks": 2, "num_nodes": 2}),
+    ([*ON_CPU, *kernels(8e9, 12e9, 20e-6), *linked()], CPU | {"num_ranks": 8}),
+]
+"""A node and its network, GPUs that multiply fp8, and a CPU without a datasheet."""
+
+
+def values(data: Any, name: str = "") -> Iterator[str]:
+    """The values of a profile's entries."""
+    if isinstance(data, dict) and "source" in data:
+        yield f"{name}: {data['value']}"
+    elif isinstance(data, dict):
+        yield from (line for key, part in data.items() for line in values(part, f"{name}.{key}"))
+
+
+@pytest.mark.parametrize("number", range(len(MACHINES)))
+def test_a_fit_to_records_stays(number: int, snapshot: SnapshotAssertion) -> None:
+    records, machine = MACHINES[number]
+    fit = fit_measurements(header(**machine), noisy(records), "mine")
+    errors = (
+        f"{part.title}: {len(part.rows)}, {part.mean_abs_error:.4f}" for part in fit.residuals
+    )
+    lines = *values(fit.data), *errors, *fit.notes, *fit.warnings, *map(str, fit.doubts)
+    assert "\n".join(lines) == snapshot
 
 
 @pytest.mark.parametrize("name", ["a100_sxm4_80gb", "a100_pcie", "h100_sxm", "mi300x", "v100_p3"])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from calibrate.fit.sources import SourceKind, by_kind, machine_records
+from calibrate.records import kineto
 from calibrate.records.file import RecordFile
 from calibrate.records.kineto import read_trace
 from calibrate.records.schema import AttentionRecord, CollectiveRecord, GemmRecord
@@ -156,3 +157,44 @@ def test_traces_and_logs_join_the_records_of_a_folder(tmp_path: pathlib.Path) ->
     other = trace(tmp_path, deviceProperties=[DEVICE | {"name": "NVIDIA A100-SXM4-80GB"}])
     with pytest.raises(InputError, match="E712 it is of another machine"):
         machine_records(by_kind([folder, other]), 8)
+
+
+LENGTHS = [[2, 8, 9, 4], [2, 8, 9, 4], [2, 8, 7, 4]]
+WORKS = [
+    ("aten::_scaled_dot_product_efficient_attention", LENGTHS, None, "attention between"),
+    ("aten::addmm", [[64], [512, 64], [64, 32]], [[1], [64, 1], [1, 64]], (512, 32, 64, 1, "TN")),
+    ("aten::mm", [[512, 64], [64, 32]], [[64, 1], [32, 1]], (512, 32, 64, 1, "NN")),
+    ("aten::baddbmm", [[1], [8, 5, 6], [8, 6, 7]], [[1], [30, 1, 5], [1, 1]], (5, 7, 6, 8, "NT")),
+    ("aten::bmm", [[8, 5, 6], [8, 6, 7]], None, (5, 7, 6, 8, "TN")),
+    ("aten::mm", [[512, 64]], [[64, 1]], "products in other data types"),
+    ("aten::mm", None, None, "kernels without shapes"),
+]
+
+
+@pytest.mark.parametrize(("name", "dims", "strides", "work"), WORKS)
+def test_the_work_of_an_op_by_hand(name: str, dims: Any, strides: Any, work: Any) -> None:
+    found = kineto._work(op(1, name, dims or [], strides) if dims else {"name": name})
+    said: Any = found if isinstance(found, str) else found[1]
+    names = ("m", "n", "k", "batch", "layout")
+    assert said.startswith(work) if isinstance(work, str) else work == tuple(map(said.get, names))
+
+
+SIZES = [
+    ({"dtype": "Float", "Process Group Ranks": "[0, 8, 16]"}, 4 << 20, 3),
+    ({"dtype": "Double", "Process Group Ranks": "[7]"}, 8 << 20, 1),
+    ({"Group size": 17, "Process Group Ranks": "..."}, 2 << 20, 3),
+    ({"Collective name": "_allgather_base"}, 20, 2),
+    ({"Group size": 2, "In msg nelems": 1}, 2, 2),
+    *(({name: 1}, None, 0) for name in ("Group size", "dtype", "Collective name")),
+    *(({"In msg nelems": bad}, None, 0) for bad in (0, True, 1.5, "1")),
+]
+
+
+@pytest.mark.parametrize(("changes", "num_bytes", "nodes"), SIZES)
+def test_the_size_and_nodes_of_a_collective_by_hand(
+    changes: dict[str, Any], num_bytes: int | None, nodes: int
+) -> None:
+    arguments = reduced(1.0, f"{[*range(16)]}")["args"] | {"Out msg nelems": 10} | changes
+    found = kineto._collective(arguments, 8)
+    sizes = (None, 0) if isinstance(found, str) else (found["array_bytes"], found["num_nodes"])
+    assert sizes == (num_bytes, nodes)
