@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9442,
     "docs/update": 890,
     "benchmarks": 1688,
-    "tests": 40681,
+    "tests": 40981,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
