@@ -79,8 +79,7 @@ def times_by_engine(program: Program) -> dict[str, tuple[Floats, Floats]]:
     timeline = simulate(program, "simpy")
     times = {"simpy": (timeline.start_s, timeline.end_s)}
     for name, is_compiled in (("compiled loops", True), ("plain loops", False)):
-        start_s, end_s = np.full((2, program.num_tasks), np.inf)
-        run_loops(program, start_s, end_s, is_compiled=is_compiled)
+        start_s, end_s = run_loops(program, is_compiled=is_compiled)
         times[name] = start_s, end_s
     return times
 

@@ -59,12 +59,7 @@ def find_order(
 
 
 def find_longest_paths(
-    order: Ints,
-    wait_starts: Ints,
-    waits: Ints,
-    duration_s: Floats,
-    start_s: Floats,
-    end_s: Floats,
+    order: Ints, wait_starts: Ints, waits: Ints, duration_s: Floats, start_s: Floats, end_s: Floats
 ) -> None:
     """Write the start and end of each task.
 
@@ -74,10 +69,12 @@ def find_longest_paths(
         duration_s: [tasks].
         start_s, end_s: [tasks], the results.
     """
+    number = 0
     for place in range(len(order)):
         moment = 0.0
-        for number in range(wait_starts[place], wait_starts[place + 1]):
+        while number < wait_starts[place + 1]:
             moment = max(moment, end_s[waits[number]])
+            number += 1
         task = order[place]
         start_s[task] = moment
         end_s[task] = moment + duration_s[task]

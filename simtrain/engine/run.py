@@ -84,17 +84,17 @@ def simulate(program: Program, engine: Engine = "auto") -> Timeline:
         DeadlockError: some tasks can never start.
         InputError: the engine does not exist (E504), or `compiled` needs numba (E701).
     """
-    start_s, end_s = np.full((2, program.num_tasks), np.inf)
     if engine == "simpy":
         from simtrain.engine.simulator import simulate_events
 
-        start_s[:], end_s[:] = simulate_events(program)
+        times_s = np.array(simulate_events(program))
     else:
         is_compiled = runs_loops_compiled(engine, program.num_tasks)
-        run_loops(program, start_s, end_s, is_compiled=is_compiled)
-    if end_s.max(initial=0.0) == np.inf:
-        raise DeadlockError(tuple(find_waits(program.graph, np.isinf(end_s))))
-    return Timeline(program, start_s, end_s)
+        times_s = run_loops(program, is_compiled=is_compiled)
+    timeline = Timeline(program, *times_s)
+    if timeline.makespan_s == np.inf:
+        raise DeadlockError(tuple(find_waits(program.graph, np.isinf(timeline.end_s))))
+    return timeline
 
 
 def runs_loops_compiled(engine: Engine, num_tasks: int = 0) -> bool:
@@ -113,11 +113,7 @@ def runs_loops_compiled(engine: Engine, num_tasks: int = 0) -> bool:
 
 
 def find_idle_seconds(
-    timeline: Timeline,
-    streams: Ints,
-    others: Ints,
-    category_of: Ints,
-    engine: Engine,
+    timeline: Timeline, streams: Ints, others: Ints, category_of: Ints, engine: Engine
 ) -> Floats:
     """Return the time for which streams are idle while others run (`idle_seconds`)."""
     times = timeline.start_s, timeline.end_s, np.float64(timeline.makespan_s)
@@ -126,13 +122,16 @@ def find_idle_seconds(
     return idle_s
 
 
-def run_loops(program: Program, start_s: Floats, end_s: Floats, *, is_compiled: bool) -> None:
-    """Write the starts and ends of tasks to arrays [tasks] that contain infinity."""
-    graph, duration_s = program.graph, program.duration_s
+def run_loops(program: Program, *, is_compiled: bool) -> Floats:
+    """Return [2, tasks], the starts and ends of tasks; infinity if a task never starts or ends."""
+    graph, duration_s, times_s = program.graph, program.duration_s, np.empty((2, program.num_tasks))
+    if program.link_loads or len(graph.order) < program.num_tasks:
+        times_s.fill(np.inf)  # otherwise each element is written
     if program.link_loads is None:
         paths = graph.order, *graph.waits_in_order, duration_s
-        run_loop(find_longest_paths, paths, (start_s, end_s), is_compiled=is_compiled)
+        run_loop(find_longest_paths, paths, (*times_s,), is_compiled=is_compiled)
     else:
         arrays = *graph.queue, graph.num_waits, *graph.followers, graph.stream_of
         tasks = SharingTasks(*arrays, program.link_loads)
-        run_loop(run_sharing, (tasks, duration_s), (start_s, end_s), is_compiled=is_compiled)
+        run_loop(run_sharing, (tasks, duration_s), (*times_s,), is_compiled=is_compiled)
+    return times_s

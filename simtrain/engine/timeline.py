@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class Span:
         return self.end_s - self.start_s
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Timeline:
     """[tasks], start and end of each task, in the order of the program's tasks."""
 
@@ -37,7 +38,7 @@ class Timeline:
     def __repr__(self) -> str:
         return f"<Timeline: {self.program!r}, {self.makespan_s:.4g} s>"
 
-    @property
+    @cached_property
     def makespan_s(self) -> float:
         """End of the last task; 0 for a program without tasks."""
         return float(self.end_s.max(initial=0.0))
