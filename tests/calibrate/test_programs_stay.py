@@ -167,14 +167,14 @@ def of_kind(dtype: Any, records: list[Measurement]) -> list[Any]:
 
 GPU = alone()
 SHARES = {Load.WHOLE: 60e9, Load.CONCURRENT: 12e9, Load.ALONE: 22e9}
-SLOW = GemmMachine.of(A100).replace(mainloop_flops=1e11, sustained_flops=1e11, num_sms=2)
-CPU = {"device": "Some CPU", "num_sms": 2, "memory_bytes": 16 << 30, "compute": "fp32"}
+SLOW = GemmMachine.of(A100).replace(num_sms=2, mainloop_flops=1e11, memory_bytes_per_s=1.5e9)
+CPU = {"device": "Some CPU", "num_sms": 2, "compute": "fp32", "software": {"torch": "2.13"}}
 FP8 = of_kind("fp8", GPU[35:])
 ON_CPU = of_kind("fp32", gemms(SLOW, (256, 512, 1024)))
 MACHINES: list[tuple[list[Any], dict[str, Any]]] = [
     ([*GPU, *linked(), *crossing(8, SHARES, 18e9)], {"num_ranks": 16, "num_nodes": 2}),
     ([*GPU[18:], *FP8, *crossing(1, SHARES, 18e9)], {"num_ranks": 2, "num_nodes": 2}),
-    ([*ON_CPU, *kernels(8e9, 12e9, 20e-6), *linked()], CPU | {"num_ranks": 8}),
+    ([*ON_CPU, *kernels(1e9, 1.5e9, 20e-6), *linked()], CPU | {"num_ranks": 8}),
 ]
 """A node and its network, GPUs that multiply fp8, and a CPU without a datasheet."""
 

@@ -32,6 +32,7 @@ ALL = [
 def test_each_kernel_has_its_own_bandwidth_beyond_one_latency() -> None:
     fit = KernelFit(ALL, MEMORY)
     assert fit.latency_s == pytest.approx(LATENCY_S, rel=1e-3)
+    assert KernelFit([r for r in ALL if r.num_bytes == SIZES[0]], MEMORY).latency_s == 0
     assert fit.fused_bytes_per_s == pytest.approx(2e12, rel=1e-3)
     assert fit.stream_bytes_per_s == pytest.approx(2.5e12, rel=1e-3)
     section = fit.section("made up", 0.5)
