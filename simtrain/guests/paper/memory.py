@@ -135,8 +135,7 @@ def appendix_c(progress: Progress | None = None) -> Reproduction:
         gains=gains,
         kept=kept,
         windows={
-            str(stage): (max(0, len(windows) - stage), window)
-            for stage, window in enumerate(windows)
+            str(stage): (len(windows) - stage, window) for stage, window in enumerate(windows)
         },
     )
 

@@ -9,7 +9,7 @@ from pytest import MonkeyPatch
 
 from simtrain.guests.paper import figures as figures_of_paper
 from simtrain.guests.paper import targets
-from simtrain.guests.paper.entries import PaperEntry, TimeComparison
+from simtrain.guests.paper.entries import PaperEntry, Reproduction, TimeComparison
 from simtrain.guests.paper.figures import draw
 from simtrain.render.figures.style import styled
 from tests.helpers.command_line import call
@@ -48,6 +48,38 @@ def test_out_creates_the_folder_and_writes_all_figures(
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     assert folder.is_dir()
     assert drawn == dict.fromkeys([*TARGETS, "table5", "dp530b"], folder)
+
+
+def test_a_figure_is_written_as_two_files(
+    results: dict[str, targets.TargetResult], tmp_path: pathlib.Path
+) -> None:
+    written = figures_of_paper.write_paper_figure("fig7", results["fig7"], tmp_path)
+    assert written == (tmp_path / "fig7.png", tmp_path / "fig7.svg")
+    assert all(file.stat().st_size > 1000 for file in written)
+
+
+def test_bars_and_diamonds_of_figure_8_stand_where_ours_and_the_papers_times_are(
+    results: dict[str, targets.TargetResult], figures: dict[str, Figure]
+) -> None:
+    """Overheads of the paper are relative to our baseline of the same model."""
+    result = results["fig8"]
+    assert isinstance(result, Reproduction)
+    times, overheads = result.section("times"), result.section("overheads")
+    parts = times.names("part")
+    total_ms = {
+        labels: 1e3 * sum(times.value(*labels, part) for part in parts)
+        for labels in {entry.labels[:2] for entry in times.entries}
+    }
+    papers = [
+        total_ms[entry.labels[0], times.names("strategy")[0]] * (1 + entry.paper)
+        for entry in overheads.entries
+        if entry.paper is not None
+    ]
+    (axes,) = figures["fig8"].axes
+    diamonds = [line.get_ydata()[0] for line in axes.lines if len(line.get_ydata()) == 1]
+    assert sorted(diamonds) == pytest.approx(sorted(papers))
+    tops = {round(bar.get_y() + bar.get_height(), 6) for bar in axes.patches}
+    assert {round(total, 6) for total in total_ms.values()} <= tops
 
 
 # ------------------------------------------------------------------------------------- labels

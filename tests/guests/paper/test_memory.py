@@ -193,3 +193,33 @@ def test_figure_9(results: dict[str, targets.TargetResult]) -> None:
     assert f"{2 * sbh * p / GIB:.2f}" == "2.73"
     # Interleaved: 139 forward passes outstanding, each with an eighth of an output.
     assert saved.value(paper_memory.SPLIT) == 139 * 2 * sbh / T
+
+
+# --------------------------------------------------------------------------------------- Appendix C
+
+
+def test_appendix_c(results: dict[str, targets.TargetResult]) -> None:
+    """1F1B: stage S has p - S microbatches outstanding, of which the first stage keeps fewest."""
+    windows = entries(results, "appendix-c", "windows")
+    num_stages = len(windows.names("stage"))
+    assert [windows.value(str(stage)) for stage in range(num_stages)] == [
+        num_stages - stage for stage in range(num_stages)
+    ]
+    kept = entries(results, "appendix-c", "kept")
+    for model in kept.names("model"):
+        p = MODELS[model][3]
+        outstanding, of_these, stages, whole = (
+            kept.value(model, name)
+            for name in (
+                "forward passes outstanding on the first stage",
+                "kept of these",
+                "stages",
+                "stages without recompute",
+            )
+        )
+        assert stages == p and outstanding >= p
+        assert 0 < of_these < outstanding and 0 < whole < p
+    mfu, gains = (entries(results, "appendix-c", name) for name in ("utilization", "gains"))
+    for model in gains.names("model"):
+        before, after = (mfu.value(model, each) for each in mfu.names("recompute"))
+        assert gains.value(model) == pytest.approx(after - before)
