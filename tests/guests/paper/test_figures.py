@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from pytest import MonkeyPatch
+from syrupy.assertion import SnapshotAssertion
 
 from simtrain.guests.paper import figures as figures_of_paper
 from simtrain.guests.paper import targets
@@ -56,6 +58,18 @@ def test_a_figure_is_written_as_two_files(
     written = figures_of_paper.write_paper_figure("fig7", results["fig7"], tmp_path)
     assert written == (tmp_path / "fig7.png", tmp_path / "fig7.svg")
     assert all(file.stat().st_size > 1000 for file in written)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_figures_keep_their_words_and_values(
+    target: str, figures: dict[str, Figure], snapshot: SnapshotAssertion
+) -> None:
+    words, values = list[str](), list[str]()
+    for axes in figures[target].axes:
+        words += [text.get_text() for text in axes.findobj(Text) if text.get_text()]
+        values += [f"{bar.get_y() + bar.get_height():.4g}" for bar in axes.patches]
+        values += [f"{y:.4g}" for line in axes.lines for y in [*line.get_ydata()]]
+    assert [" | ".join(words), " ".join(values)] == snapshot
 
 
 def test_bars_and_diamonds_of_figure_8_stand_where_ours_and_the_papers_times_are(
