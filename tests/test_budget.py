@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9442,
     "docs/update": 890,
     "benchmarks": 1687,
-    "tests": 40981,
+    "tests": 41057,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
