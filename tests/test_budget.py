@@ -31,7 +31,7 @@ BUDGET = {
     "recording": 4030,
     "traces": 1890,
     "related_work": 95,
-    "paper": 2485,
+    "paper": 2484,
     "calibrate": 9442,
     "docs/update": 890,
     "benchmarks": 1687,
