@@ -90,8 +90,8 @@ before, files = {*sys.modules}, set()
 OTHERS = (".py", ".so", "entry_points.txt")
 
 def hear(event, arguments):
-    name = str(arguments[0]) if event == "open" else ".pyc"
-    if ".pyc" not in name and not name.endswith(OTHERS):
+    name = arguments[0] if event == "open" else ".pyc"  # a number while bytecode is written
+    if isinstance(name, str) and ".pyc" not in name and not name.endswith(OTHERS):
         files.add(name)
 
 from simtrain.__main__ import main
