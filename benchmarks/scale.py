@@ -115,6 +115,7 @@ def slope(points: Points) -> float:
 def draw(file: pathlib.Path) -> None:
     """Measure and draw all axes, and print their slopes."""
     import matplotlib.pyplot as plt
+    import numba  # noqa: F401 (loops run compiled from the first size on)
 
     plt.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "growth"}
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")

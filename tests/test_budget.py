@@ -34,7 +34,7 @@ BUDGET = {
     "paper": 2484,
     "calibrate": 9442,
     "docs/update": 890,
-    "benchmarks": 1687,
+    "benchmarks": 1688,
     "tests": 41057,
 }
 """Lines of Python, JavaScript and CSS by room."""
