@@ -269,7 +269,8 @@ class _Parts:
         kernels = self.kernels
         assert kernels is not None, "else the section is copied"
         fused, stream = (measured(self.origin, fit) for fit in (kernels.fused, kernels.stream))
-        bandwidth = fused(tera(self._fused_bytes_per_s(kernels, in_situ), "B/s"))
+        in_layers = kernels.in_layers(kernels.fused_bytes_per_s, in_situ.kernels)
+        bandwidth = fused(tera(in_layers, "B/s"))
         if in_situ.comparison.rows:
             layers = f"{in_situ.kernels} of the speed alone, {in_situ.comparison.summary()}"
             bandwidth["fitted_on"] += f"; in plain layers: {layers}"
@@ -280,14 +281,10 @@ class _Parts:
             "kernels": kernels.section(self.origin, in_situ.kernels),
         }
 
-    def _fused_bytes_per_s(self, kernels: KernelFit, in_situ: InSitu) -> float:
-        return round_significant(kernels.fused_bytes_per_s * in_situ.kernels)
-
     def _memory_bandwidth(self, in_situ: InSitu) -> Data:
-        if self.kernels is None:
-            return self._peak("memory_bandwidth", None, "B/s")
-        highest = self.kernels.memory_bytes_per_s, self._fused_bytes_per_s(self.kernels, in_situ)
-        return self._peak("memory_bandwidth", max(highest), "B/s")
+        kernels = self.kernels
+        highest = kernels.highest_bytes_per_s(in_situ.kernels) if kernels else None
+        return self._peak("memory_bandwidth", highest, "B/s")
 
     def _peak_flops(self, in_situ: InSitu) -> Data:
         if self.products is None:

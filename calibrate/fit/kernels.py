@@ -5,6 +5,7 @@ both ways, and one for Adam.
 """
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
@@ -71,6 +72,7 @@ class KernelFit:
         fused, stream = ([r for r in records if r.family == each] for each in ("fused", "stream"))
         require("fused kernels", len(fused), _FUSED, "kernels")
         require("copies and optimizer steps", len(stream), _STREAM, "kernels")
+        self.most_bytes_per_s = datasheet_bytes_per_s or math.inf
         self.memory_bytes_per_s = datasheet_bytes_per_s or max(map(rate_of, records))
         self.latency_s = _latency_s(records)
         others = [record for record in fused if record.name not in _NAMED] or fused
@@ -87,11 +89,20 @@ class KernelFit:
         rate = min(rate, self.memory_bytes_per_s)
         return rate, _times(title, records, (rate, self.latency_s))
 
+    def in_layers(self, bytes_per_s: float, speed: float) -> float:
+        """A bandwidth at the speed that kernels have in layers, at most the datasheet's."""
+        return min(round_significant(bytes_per_s * speed), self.most_bytes_per_s)
+
+    def highest_bytes_per_s(self, speed: float) -> float:
+        """The highest bandwidth of any kernel, alone or in layers."""
+        alone = self.fused_bytes_per_s, *(rate for rate, _ in self.named.values())
+        return max(self.memory_bytes_per_s, *(self.in_layers(rate, speed) for rate in alone))
+
     def section(self, origin: str, speed: float) -> Data:
         section = dict[str, Data]()
         for name, (rate, compared) in self.named.items():
             kernel, ways = _NAMED[name]
-            made = measured(origin, compared)(tera(round_significant(rate * speed), "B/s"))
+            made = measured(origin, compared)(tera(self.in_layers(rate, speed), "B/s"))
             section.setdefault(kernel, {}).update(dict.fromkeys(ways, made))
         return section
 

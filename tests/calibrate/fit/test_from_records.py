@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from calibrate.fit import from_records
 from calibrate.fit.base import Base
 from calibrate.fit.from_records import fit_measurements
+from calibrate.fit.layers import InSitu
 from calibrate.fit.links import measured_collective
 from calibrate.fit.result import MEASURED, Fit, profile_text
 from calibrate.records.schema import (
@@ -28,6 +30,7 @@ from simtrain.studies.simulation import simulate
 from simtrain.workload.work import RING_COLLECTIVES, Gemm
 from tests.helpers.measured_records import (
     A100,
+    DEVICE,
     LAYER,
     alone,
     gemms,
@@ -184,6 +187,29 @@ def test_limits_of_a_device_without_datasheet_are_its_highest_measured_rates() -
     assert "a default, not measured" in profile.memory.allocator_reserve.source
     found = {residuals.title: residuals for residuals in fit.residuals}
     assert found["matrix products by shape"].mean_abs_error < 0.05
+
+
+@pytest.mark.parametrize(
+    ("device", "speed", "norm", "memory"),
+    [
+        (DEVICE, 1.5, 2.039e12, 2.039e12),
+        ("Some GPU", 1.5, 2.85e12, 2.85e12),
+        ("Some GPU", 0.5, 0.95e12, 1.9e12),
+    ],
+)
+def test_no_kernel_is_faster_in_layers_than_the_memory(
+    device: str, speed: float, norm: float, memory: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory is the datasheet's, else as fast as the fastest of all that was found."""
+    norms = [
+        KernelRecord(name="layer norm", family="fused", num_bytes=size, time=took(size / 1.9e12))
+        for size in (1 << 24, 1 << 26)
+    ]
+    monkeypatch.setattr(from_records, "fit_layers", lambda *_: InSitu(kernels=speed))
+
+    profile = fitted([*alone(), *norms], device=device, backend="nccl").profile
+    assert profile.memory_bound.kernels.layer_norm.forward.value == norm
+    assert profile.gpu.memory_bandwidth.value == memory
 
 
 def with_time(record: Any, seconds: float, spread: float = 0.0) -> Any:
