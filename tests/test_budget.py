@@ -32,10 +32,10 @@ BUDGET = {
     "traces": 1890,
     "related_work": 95,
     "paper": 2484,
-    "calibrate": 9442,
+    "calibrate": 9450,
     "docs/update": 890,
     "benchmarks": 1688,
-    "tests": 41057,
+    "tests": 41083,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
