@@ -142,11 +142,11 @@ def unit_parameters(chunk: Chunk, microbatch: Microbatch) -> dict[int, Parameter
 
 
 @functools.lru_cache(maxsize=1024)
-def unit_tensors(chunk: Chunk, microbatch: Microbatch) -> dict[int, tuple[int, ...]]:
-    """Return the elements of each parameter of each unit of a chunk; a unit has tied ones once."""
-    tensors: dict[int, dict[object, int]] = {ROOT: {}}
+def unit_tensors(chunk: Chunk, microbatch: Microbatch) -> dict[int, tuple[Parameter, ...]]:
+    """Return the parameters of each unit of a chunk; a unit has tied ones once."""
+    tensors: dict[int, dict[object, Parameter]] = {ROOT: {}}
     for block in chunk.blocks:
         sizes = tensors.setdefault(len(tensors) - 1 if block.is_unit else ROOT, {})
         for parameter in block_parameters(BlockRun(block, microbatch)):
-            sizes[parameter.tied or object()] = parameter.elements
+            sizes[parameter.tied or object()] = parameter
     return {unit: tuple(sizes.values()) for unit, sizes in tensors.items()}

@@ -29,6 +29,12 @@ reduced over their own group, in collectives of their own: torchtitan makes the 
 their own unit of fully_shard and prefetches it together with the rest of the layer (`apply_fsdp` in
 torchtitan/models/llama4/infra/parallelize.py), and Megatron-FSDP gives them buffers of their own.
 
+Frozen weights are sharded and gathered with the others, in every pass; only gradients of adapters
+are reduced. Sources: fully_shard's `post_backward` reduces parameters with a gradient
+(_fsdp_param_group.py); Megatron-FSDP has no gradient buffer for frozen ones
+(`only_create_grad_buffer_and_main_weight_buffer_for_param_requires_grad`); DeepSpeed's stage3.py
+partitions all of them and hooks only those that require a gradient.
+
 PyTorch waits for the experts' parameters inside a layer, and reduces their gradients there. Here a
 layer waits for both gathers at its start, and starts both reductions at its end.
 """
@@ -55,7 +61,7 @@ from simtrain.workload.fp8 import recipe_of
 from simtrain.workload.issue import Handle
 from simtrain.workload.ops import Op, Phase, collective, elementwise
 from simtrain.workload.pass_record import ExchangedBytes, PassBuilder
-from simtrain.workload.tape import Microbatch
+from simtrain.workload.tape import Microbatch, Parameter
 from simtrain.workload.work import FP32_BYTES, CollectiveKind, KernelFamily
 
 
@@ -169,13 +175,16 @@ _MOST_LIVE, _BUCKET = 1_000_000_000, 500_000_000
 class _Part:
     """Parameters of a unit that the same ranks shard: those of experts, or all others.
 
-    `tensors` are the elements of each, if each is gathered and reduced by itself.
+    `trained` of its elements have gradients. `tensors` are the elements of each parameter, if each
+    is gathered and reduced by itself, and `trained_tensors` those of trained ones.
     """
 
     elements: int
+    trained: int
     in_fp8: int
     groups: ShardGroups
     tensors: tuple[int, ...] = ()
+    trained_tensors: tuple[int, ...] = ()
 
     def gathered(self, *, again: bool) -> tuple[int, ...]:
         """Elements of the arrays that are gathered, or gathered again after a recompute."""
@@ -229,8 +238,8 @@ class ShardedPass:
             )
             for unit, parameters in unit_parameters(chunk, batch).items()
         }
-        self._largest = max(chain.from_iterable(tensors.values()), default=0)
-        live = self._largest and self._largest + sum(tensors[ROOT])
+        self._largest = max((x.elements for x in chain(*tensors.values())), default=0)
+        live = self._largest and self._largest + sum(x.elements for x in tensors[ROOT])
         self._prefetches = self.overlaps and live < _MOST_LIVE
         self.upcoming: list[int] = []
         self.gathered: set[_Part] = set()
@@ -293,10 +302,11 @@ class ShardedPass:
 
     def reduce(self, unit: int) -> None:
         """Reduce the complete gradients of a unit, those of experts first."""
-        if not self.sharding.reduces or not self.parts[unit]:
+        parts = [part for part in self.parts[unit] if part.trained]
+        if not self.sharding.reduces or not parts:
             return
         self.finish()
-        for part in reversed(self.parts[unit]):
+        for part in reversed(parts):
             self._reduce(part)
 
     def finish(self) -> None:
@@ -313,15 +323,15 @@ class ShardedPass:
 
     def _reduce(self, part: _Part) -> None:
         sharding, groups = self.sharding, part.groups
-        num_bytes = part.elements * self.batch.gradient_bytes
+        num_bytes = part.trained * self.batch.gradient_bytes
         if sharding.fully_shards:
-            gradient_bytes = part.elements * self._given_bytes
+            gradient_bytes = part.trained * self._given_bytes
             self._count_buckets(num_bytes)
             self.order.compute(_pass_over("gradient copy in", gradient_bytes, num_bytes))
         else:
             self.order.compute(_pass_over("gradient average", num_bytes, num_bytes))
         phase, kind, handle = Phase.WEIGHT_GRADIENT, CollectiveKind.REDUCE_SCATTER, None
-        for elements in part.tensors or (part.elements,):
+        for elements in part.trained_tensors or (part.trained,):
             work = kind, elements * self.batch.gradient_bytes, groups.data
             if part.tensors:
                 self._copy_slices("gradient copy in", work[1], phase, groups.data)
@@ -406,7 +416,7 @@ class ShardedPass:
 
     def _add_reduced(self, part: _Part) -> None:
         """Add a reduced gradient to the rank's fp32 shard; without accumulation, only cast it."""
-        shard = -(-part.elements // part.groups.data.num_ranks)
+        shard = -(-part.trained // part.groups.data.num_ranks)
         gradient_bytes = self.batch.gradient_bytes
         adds = self.sharding.accumulates and not self.sharding.is_only_microbatch
         if adds or gradient_bytes != FP32_BYTES:
@@ -431,9 +441,9 @@ class ShardedPass:
 
     def _count_buckets(self, copied_bytes: int = 0) -> None:
         """Update the peak of unsharded gradients and of buffers that are reduced or filled."""
-        held_bytes = sum(part.elements for part in self.whole) * self._given_bytes + copied_bytes
+        held_bytes = sum(part.trained for part in self.whole) * self._given_bytes + copied_bytes
         if self.sharding.fully_shards and self.overlaps:
-            reduced = sum(part.elements for part, _ in self._reducing)
+            reduced = sum(part.trained for part, _ in self._reducing)
             held_bytes += reduced * self.batch.gradient_bytes
         if self._largest:  # two buckets, a tensor that is larger than a bucket, and its flat array
             most = 2 * (_BUCKET + self._largest)
@@ -456,24 +466,28 @@ class ShardedPass:
         return wide + recipe_of(self.batch).weight_bytes(-(-fp8 // ranks)) if fp8 else wide
 
     def _shard_bytes(self, part: _Part) -> int:
-        return -(-part.elements // part.groups.data.num_ranks) * self.batch.gradient_bytes
+        return -(-part.trained // part.groups.data.num_ranks) * self.batch.gradient_bytes
 
 
 def _parts(
-    sharding: Sharding, parameters: Parameters, gathers_fp8: bool, tensors: tuple[int, ...]
+    sharding: Sharding, parameters: Parameters, gathers_fp8: bool, tensors: tuple[Parameter, ...]
 ) -> tuple[_Part, ...]:
     """Return the parts of a unit that have parameters, those of experts last.
 
     If weights are gathered in fp8, all of the experts are.
     """
-    groups, experts = sharding.expert_groups, parameters.experts
-    in_fp8 = parameters.in_fp8 * gathers_fp8
+    groups, experts, trained = sharding.expert_groups, parameters.experts, parameters.trained
+    in_fp8, total = parameters.in_fp8 * gathers_fp8, (parameters.total, trained.total)
     if groups is None or not experts:
-        part = _Part(parameters.total, in_fp8, sharding.groups, tensors)
+        sizes = tuple(x.elements for x in tensors)
+        with_gradient = tuple(x.elements for x in tensors if not x.is_frozen)
+        part = _Part(*total, in_fp8, sharding.groups, sizes, with_gradient)
         return (part,) if parameters.total else ()
     of_experts = experts if in_fp8 else 0
-    rest = _Part(parameters.total - experts, in_fp8 - of_experts, sharding.groups)
-    return (*((rest,) if rest.elements else ()), _Part(experts, of_experts, groups))
+    numbers = total[0] - experts, total[1] - trained.experts
+    rest = _Part(*numbers, in_fp8 - of_experts, sharding.groups)
+    own = _Part(experts, trained.experts, of_experts, groups)
+    return (*((rest,) if rest.elements else ()), own)
 
 
 def _pass_over(
