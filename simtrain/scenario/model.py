@@ -106,7 +106,8 @@ class Lora(Section):
         linear_qkv (queries, keys and values), linear_proj (after attention), linear_fc1 (the first
         product of the MLP, with the gate), linear_fc2 (the second one). linear_q, linear_k,
         linear_v, linear_fc1_gate and linear_fc1_up have an adapter for a part of a fused weight
-        (canonical LoRA; Hugging Face's q_proj, k_proj, v_proj, gate_proj and up_proj).
+        (canonical LoRA; Hugging Face's q_proj, k_proj, v_proj, gate_proj and up_proj). Stacks with
+        separate projections have an adapter for each part of linear_qkv and linear_fc1.
     dropout: dropout rate of the adapters' inputs, 0 by default. A rate of 0 runs no kernel; all
         other rates take the same time and memory.
     """

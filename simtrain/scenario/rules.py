@@ -17,7 +17,7 @@ from simtrain.scenario.expert_rules import EXPERT_RULES
 from simtrain.scenario.memory_rules import MEMORY_RULES, RECOMPUTE_RULES
 from simtrain.scenario.model import CANONICAL_PARTS
 from simtrain.scenario.precision_rules import FP8_SAVING_RULES, PRECISION_RULES
-from simtrain.scenario.rule import Rule, Rules, against, at_most, divides, excludes, requires
+from simtrain.scenario.rule import Rule, Rules, against, at_most, divides, requires
 from simtrain.scenario.schedule_rules import SCHEDULE_RULES, runs_two_lanes
 from simtrain.scenario.schema import Scenario
 from simtrain.schedules.schedule import most_outstanding
@@ -32,15 +32,21 @@ rule = _RULES.rule
 _TOY = "model: {lora: {rank: 16}}\n"
 
 
-def _adapts_columns(scenario: Scenario) -> bool:
-    lora = scenario.model.lora
-    return lora is not None and any(map(lora.adapts, CANONICAL_PARTS))
+def _has_gate(scenario: Scenario) -> bool:
+    return scenario.model.activation in ("swiglu", "geglu")
+
+
+def _splits_first_matrix(scenario: Scenario) -> bool:
+    lora, split = scenario.model.lora, [*CANONICAL_PARTS]
+    if scenario.replicates_adapters:  # in an MLP without a gate nothing is separate
+        split = [] if _has_gate(scenario) else ["linear_fc1"]
+    return lora is not None and any(map(lora.adapts, split))
 
 
 def _parts_without_gate(scenario: Scenario) -> bool:
-    lora, gated = scenario.model.lora, scenario.model.activation in ("swiglu", "geglu")
-    parts = CANONICAL_PARTS["linear_fc1"]
-    return lora is not None and not gated and any(part in lora.modules for part in parts)
+    lora, parts = scenario.model.lora, CANONICAL_PARTS["linear_fc1"]
+    is_listed = lora is not None and any(part in lora.modules for part in parts)
+    return is_listed and not _has_gate(scenario)
 
 
 _RULES += [
@@ -48,7 +54,7 @@ _RULES += [
         "E460",
         "parallelism.tensor",
         "model.lora.rank",
-        where=_adapts_columns,
+        where=_splits_first_matrix,
         why="tensor-parallel ranks divide the columns of the first matrix of an adapter of "
         "linear_qkv or linear_fc1 (ColumnParallelLinear)",
         example="model: {lora: {rank: 12}}\nparallelism: {tensor: 8}",
@@ -68,15 +74,6 @@ _RULES += [
         "ffn_hidden_size: 4096}}",
     ),
     requires(
-        "E462",
-        "memory.zero_stage",
-        needs={"model.lora": None},
-        off=(1, 0),
-        why="Megatron-LM keeps frozen parameters outside its buffers and shards only adapters; "
-        "ZeRO 2 and 3 with frozen parameters are not simulated",
-        example=_TOY + "parallelism: {data: 2}\nmemory: {zero_stage: 3}",
-    ),
-    requires(
         "E463",
         "overlap.userbuffers",
         needs={"model.lora": None},
@@ -84,17 +81,6 @@ _RULES += [
         "userbuffers with adapters are not simulated",
         example=_TOY + "parallelism: {tensor: 8, sequence_parallel: true}\n"
         "overlap: {userbuffers: true, tensor_parallel: true}",
-    ),
-    excludes(
-        "E464",
-        "model.lora",
-        "the software stack has separate projections of queries, keys and values",
-        lambda scenario: scenario.facts.kernels.separate_projections,
-        reads=("software.stack",),
-        why="the adapters are those of Megatron-Bridge, whose layers fuse queries, keys and "
-        "values; adapters of other stacks' separate layers are not simulated",
-        example=_TOY + "software: torchtitan\nattention_backend: fused",
-        first=("software",),
     ),
     against(
         "E465",

@@ -646,6 +646,12 @@ class Scenario(Section):
         return self.memory.zero_stage == 3 and self.facts.fully_shard
 
     @property
+    def replicates_adapters(self) -> bool:
+        """Whether tensor-parallel ranks hold one matrix of each adapter whole."""
+        separate, ranks = self.facts.kernels.separate_projections, self.parallelism.tensor
+        return self.model.lora is not None and separate and ranks > 1
+
+    @property
     def lists_tensors(self) -> bool:
         return self.memory.zero_stage == 3 and self.facts.list_collectives
 

@@ -17,6 +17,7 @@ from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.scenario.model import (
     ATTENTION,
+    CANONICAL_PARTS,
     EXPERTS,
     MAMBA,
     MLP,
@@ -34,6 +35,7 @@ from simtrain.workload.blocks import (
     adapted_column,
     adapted_row,
     add,
+    add_adapter,
     attention,
     column_linear,
     column_linears,
@@ -42,6 +44,7 @@ from simtrain.workload.blocks import (
     norm,
     row_linear,
 )
+from simtrain.workload.blocks.linear import AddAdapter
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.model_ends import NORMS, Embedding, FinalNorm, Head, TokenPrediction
 from simtrain.workload.ops import Tensor
@@ -346,7 +349,10 @@ class TransformerLayer:
             sizes = {"query": self.heads, "key": groups, "value": groups}
             columns = {name: number * channels for name, number in sizes.items()}
             biases = dict.fromkeys(columns, self.qkv_biases)
-            query, key, value = column_linears(tape, x, columns, "attention", biases=biases)
+            adds = self._adds_adapters(tape, "linear_qkv", columns)
+            query, key, value = column_linears(
+                tape, x, columns, "attention", biases=biases, add_adapter=adds
+            )
             qkv = query, key, value
         else:
             parts = {"linear_q": self.heads, "linear_k": groups, "linear_v": groups}
@@ -380,9 +386,10 @@ class TransformerLayer:
         if gated and tape.microbatch.kernels.separate_projections:
             columns = {"gate": self.ffn, "up": self.ffn}
             biases = dict.fromkeys(columns, self.biases)
-            gate, values = column_linears(tape, x, columns, "MLP", biases=biases)
+            adds = self._adds_adapters(tape, "linear_fc1", columns)
+            gate, values = column_linears(tape, x, columns, "MLP", biases=biases, add_adapter=adds)
             y = activation(tape, (gate, values), name, gated=True, output_name=f"{name} output")
-            return row_linear(tape, y, "down", "MLP", bias=self.biases)
+            return self._row(tape, y, "down", "MLP", "linear_fc2")
         up, down = ("gate and up", "down") if gated else ("h→4h", "4h→h")
         modules = ("linear_fc1_gate", "linear_fc1_up") if gated else ("linear_fc1",)
         y = self._column(
@@ -423,6 +430,17 @@ class TransformerLayer:
         if self.lora and self.lora.adapts(module):
             return adapted_column(tape, x, parts, name, label, self.lora, module, **options)
         return column_linear(tape, x, sum(parts.values()), name, label, **options)
+
+    def _adds_adapters(
+        self, tape: Tape, module: str, columns: Mapping[str, int]
+    ) -> AddAdapter | None:
+        """Return what records adapters of separate projections; None if none has one."""
+        lora = self.lora
+        if lora is None or not lora.adapts(module):
+            return None
+        parts = zip(columns, CANONICAL_PARTS[module], strict=True)
+        adapted = {name for name, part in parts if {module, part} & {*lora.modules}}
+        return lambda x, y, name: add_adapter(tape, x, y, name, lora) if name in adapted else y
 
     def _row(self, tape: Tape, x: Tensor, name: str, label: str, module: str) -> Tensor:
         """Record a row-parallel layer to the hidden size with its adapter."""

@@ -68,8 +68,8 @@ class StepOptions:
             (`Mesh.shard_group`).
         model: ranks that together hold all parameters.
         everyone: ranks that together hold all states.
-        partial_sums: the group that sums partial gradients of parameters that its ranks hold whole;
-            None without sequence parallelism.
+        partial_sums: the group that sums partial gradients of parameters that its ranks hold
+            whole, with sequence parallelism or replicated adapters; else None.
         tied: the stages that share the table of the embedding; None if none do.
         zero_stage, offloads: as the scenario's memory.zero_stage and memory.offload_optimizer.
         unscales: gradients come from scaled losses (fp16).
@@ -137,7 +137,7 @@ class StepOptions:
             cls(
                 *_groups(
                     mesh,
-                    partial_sums=split.sequence_parallel,
+                    partial_sums=split.sequence_parallel or scenario.replicates_adapters,
                     tied=scenario.embedding_stages,
                     num_ranks=shard_ranks(scenario, mesh),
                 ),
@@ -322,7 +322,7 @@ def _reduction_of_partial_sums(options: StepOptions, parameters: Parameters) -> 
     if options.partial_sums is None:
         return ()
     num_bytes = options.held(parameters.partial_sums, from_stage=2) * options.gradient_bytes
-    return (_all_reduce("layer norm gradient all-reduce", num_bytes, options.partial_sums),)
+    return (_all_reduce("partial gradient all-reduce", num_bytes, options.partial_sums),)
 
 
 def _embedding_reduction(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:

@@ -217,3 +217,67 @@ def test_frozen_layers_in_fp8_cast_once_and_adapters_multiply_in_bf16() -> None:
     assert not [op.name for op in [*forward, *backward] if "transpose" in op.name]
     casts = {op.name: op.work.moved_bytes for op in forward if "to fp8" in op.name}
     assert casts["QKV input to fp8"] == (2 + 1) * TOKENS * 64
+
+
+def total(ops: list[Op], kind: str) -> int:
+    """Add up the arrays of a kind of collectives, in bytes."""
+    works = [op.work for op in ops if isinstance(op.work, Collective)]
+    return sum(work.array_bytes for work in works if work.kind == kind)
+
+
+@given(st.sets(st.sampled_from(ALL), min_size=1), st.sampled_from([1, 2]), st.booleans())
+def test_separate_projections_have_an_adapter_each(
+    modules: set[str], t: int, sequence: bool
+) -> None:
+    """Column-parallel ranks hold A whole and 1/t of B, row-parallel ones 1/t of A and B whole, and
+    nothing is communicated for it. Each product of the layer has an adapter of its own.
+    """
+    rank, split = 8, {"tensor": t, "sequence_parallel": t > 1 and sequence}
+    options: dict[str, Any] = {"software": "torchtitan", "parallelism": split}
+    scenario = tuned(sorted(modules), rank, **options)
+    plan, (forward, backward) = plan_of(scenario), layer_ops(scenario)
+    parts = {"linear_qkv": (64, 32, 32), "linear_fc1": (96, 96), "linear_proj": (64,)}
+    sizes = [(SIZES[module][0], n) for module in modules for n in parts.get(module, (64,))]
+    columns = {"linear_qkv", "linear_fc1"} & modules
+    wide = [(SIZES[module][0], n) for module in columns for n in parts[module]]
+    rows = [SIZES[module] for module in modules - columns]
+    assert plan.num_trained_parameters == 3 * rank * sum(map(sum, sizes))
+    (stage,) = plan.stage_parameters
+    whole = rank * (sum(a for a, _ in wide) + sum(n for _, n in rows))
+    divided = rank * (sum(n for _, n in wide) + sum(a for a, _ in rows)) // t
+    assert stage.trained.total == 3 * (whole + divided)
+    assert stage.trained.partial_sums == 3 * whole
+    weights, adapters = sum(a * b for a, b in SIZES.values()), rank * sum(map(sum, sizes))
+    attention = 4 * TOKENS * 32 * 64
+    assert total_model_flops(forward) * t == 2 * TOKENS * (weights + adapters) + attention
+    assert total_model_flops(backward) * t == 2 * TOKENS * (weights + 2 * adapters) + 2 * attention
+    # f and f-bar of attention and MLP, or g and g-bar.
+    once = 2 * 2 * TOKENS * 64 * (t > 1)
+    kinds = ("all_gather", "reduce_scatter") if split["sequence_parallel"] else ("all_reduce",)
+    assert all(total(ops, kind) == once for ops in (forward, backward) for kind in kinds)
+    (reduced,) = plan.steps[0].get("sequence_parallel", (None,))
+    assert (reduced.work.array_bytes if reduced else 0) == 4 * 3 * whole * (t > 1)
+
+
+@pytest.mark.parametrize("software", ["megatron_core", "torchtitan", "deepspeed_2021"])
+@pytest.mark.parametrize("stage", [2, 3])
+def test_sharded_weights_of_a_frozen_model(software: str, stage: int) -> None:
+    """Each pass gathers all weights (stage 3), and reduces the gradients of adapters alone."""
+    n, shards = 4, {"parallelism": {"data": 4}, "memory": {"zero_stage": stage}}
+    scenario = tuned(software=software, batch={"micro": 2, "global": 16}, **shards)
+    plan = plan_of(scenario)
+    (parameters,) = plan.stage_parameters
+    trained, everything = parameters.trained.total, parameters.total
+    fully, lists = scenario.fully_shards, scenario.lists_tensors
+    passes = {pass_.kind: [*record_pass(pass_).ops] for pass_ in plan.passes.values()}
+    assert total(passes["B"], "reduce_scatter") == plan.microbatch.gradient_bytes * trained
+    assert not total(passes["F"], "reduce_scatter")
+    for ops in passes.values() if not lists else ():  # DeepSpeed keeps small tensors unsharded
+        assert total(ops, "all_gather") == 2 * everything * (stage == 3)
+    states = rank_states(plan.step_options, parameters)
+    held = everything // (n if stage == 3 else 1)
+    assert states.parameters_bytes == held * (4 if fully else 2)
+    assert states.gradients_bytes == 4 * trained // n
+    assert states.optimizer_bytes == trained // n * (8 if fully else 12)
+    gathered = [op for op in plan.steps[0].get("parameter_gather", ()) if stage == 2]
+    assert total(gathered, "all_gather") == 2 * trained * (stage == 2)

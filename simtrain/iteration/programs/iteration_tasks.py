@@ -75,7 +75,7 @@ _STEP_LABELS = {
     # Name and kind of the tasks of each field of an optimizer step.
     "average": ("gradient average", "optimizer"),
     "data_reduction": ("gradient reduction", "data"),
-    "sequence_parallel": ("layer norm gradient all-reduce", "tensor"),
+    "sequence_parallel": ("partial gradient all-reduce", "tensor"),
     "embedding": ("embedding gradient all-reduce", "embedding"),
     "to_host": ("gradients to host", "optimizer"),
     "norm": ("gradient norm", "optimizer"),

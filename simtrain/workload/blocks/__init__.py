@@ -3,7 +3,7 @@
 Blocks of experts and of Mamba-2 are in `experts` and `mamba`.
 """
 
-from simtrain.workload.blocks.adapter import adapted_column, adapted_row
+from simtrain.workload.blocks.adapter import adapted_column, adapted_row, add_adapter
 from simtrain.workload.blocks.attention import CORE_ATTENTION, attention, latent_attention
 from simtrain.workload.blocks.elementwise import (
     activation,
@@ -37,6 +37,7 @@ __all__ = [
     "adapted_column",
     "adapted_row",
     "add",
+    "add_adapter",
     "all_gather",
     "all_reduce",
     "all_to_all",

@@ -16,6 +16,14 @@ result, and adds it to the layer's output. Source: Megatron-Bridge, peft/utils.p
 
 Canonical LoRA has separate adapters for parts of a fused weight, such as queries and values. Their
 outputs are joined before the sum.
+
+A stack with separate projections has an adapter for each of them (torchtitan's components/lora.py,
+`_adapter_sharding`; torchtune's modules/peft/lora.py, `LoRALinear`). Under tensor parallelism:
+- Of a column-parallel layer, A is replicated and B split by columns. A reads the input that the
+  projections share, which is gathered in the compute type. Nothing else is communicated.
+- Of a row-parallel layer, A is split by rows and B replicated. x A B is a partial sum as the
+  layer's output is, and both are summed before the ranks reduce them.
+- Each rank has a partial sum of the gradient of the replicated matrix (`Parameter.is_whole`).
 """
 
 from __future__ import annotations
@@ -28,8 +36,11 @@ from simtrain.scenario.model import Lora
 from simtrain.workload.blocks.elementwise import dropout
 from simtrain.workload.blocks.linear import (
     all_gather,
+    all_reduce,
     column_linear,
     gather_columns,
+    reduce_scatter,
+    replicated_linear,
     row_linear,
     without_ranks,
 )
@@ -82,13 +93,42 @@ def _column_adapter(
         return _product_out(tape, z, outputs, title)
 
 
-def adapted_row(tape: Tape, x: Tensor, name: str, label: str, lora: Lora, *, bias: bool) -> Tensor:
-    """Record a row-parallel linear layer with its adapter; arguments as of `row_linear`."""
-    y = row_linear(tape, x, name, label, bias=bias)
+def add_adapter(tape: Tape, x: Tensor, y: Tensor, name: str, lora: Lora) -> Tensor:
+    """Add the adapter of one of several separate column-parallel layers to its output `y`.
+
+    All ranks have all rows of the input `x`.
+    """
     batch, title = tape.microbatch, f"{name} adapter"
     with tape.training():
+        z = _dropped(tape, x, title, lora)
+        z = replicated_linear(tape, z, lora.rank, f"{title} in", in_fp8=False)
+        outputs, alone = y.width * batch.tensor.num_ranks, without_ranks(batch)
+        z = column_linear(tape, z, outputs, f"{title} out", input_of=alone, **_NARROW)
+        z = _scaled(tape, z, title)
+    return _add(tape, y, z, name)
+
+
+def adapted_row(tape: Tape, x: Tensor, name: str, label: str, lora: Lora, *, bias: bool) -> Tensor:
+    """Record a row-parallel linear layer with its adapter; arguments as of `row_linear`."""
+    batch, title = tape.microbatch, f"{name} adapter"
+    low: dict[str, Any] = {"bias": False, "outputs": lora.rank, "in_fp8": False}
+    if batch.kernels.separate_projections:
+        alone = without_ranks(batch)
+        y = row_linear(tape, x, name, label, bias=bias, output_of=alone)
+        with tape.training():
+            x = _dropped(tape, x, title, lora)
+            z = row_linear(tape, x, f"{title} in", output_of=alone, **low)
+            z = replicated_linear(tape, z, y.width, f"{title} out", in_fp8=False)
+            z = _scaled(tape, z, title)
+        y = _add(tape, y, z, name)
+        if batch.tensor.num_ranks == 1:
+            return y
+        if batch.sequence_parallel:
+            return reduce_scatter(tape, y, batch.tensor, f"{label} ḡ")
+        return all_reduce(tape, y, batch.tensor, f"{label} f̄")
+    y = row_linear(tape, x, name, label, bias=bias)
+    with tape.training():
         x, part = _dropped(tape, x, title, lora), replace(batch, sequence_parallel=False)
-        low: dict[str, Any] = {"bias": False, "outputs": lora.rank, "in_fp8": False}
         z = row_linear(tape, x, f"{title} in", output_of=part, **low)
         z = _product_out(tape, z, y.width, title, gathers=True)
     return _add(tape, y, z, name)
@@ -101,11 +141,15 @@ def _dropped(tape: Tape, x: Tensor, title: str, lora: Lora) -> Tensor:
 def _product_out(
     tape: Tape, x: Tensor, outputs: int, title: str, *, gathers: bool = False
 ) -> Tensor:
-    """Record the product with B, whose input all ranks have, and the scaling of its output."""
+    """Record the product with B, whose input all ranks have; return its output, scaled."""
     input_of = replace(tape.microbatch, sequence_parallel=False)
     y = column_linear(tape, x, outputs, f"{title} out", input_of=input_of, **_NARROW)
     if gathers:
         y = gather_columns(tape, y, f"{title} out gather")
+    return _scaled(tape, y, title)
+
+
+def _scaled(tape: Tape, y: Tensor, title: str) -> Tensor:
     scaled, size, phase = tape.tensor(f"{title} output", y.rows, y.width), y.num_bytes, Phase
     forward = elementwise(f"{title} scale", size, size)
     backward = elementwise(f"{title} scale gradient", size, size, phase.INPUT_GRADIENT)

@@ -11,7 +11,7 @@ inputs of all products are cast, gathered and saved in fp8.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from simtrain.base.mesh import Group
 from simtrain.base.values import dataclass, replace
@@ -412,7 +412,13 @@ def column_linear(
 
 
 def column_linears(
-    tape: Tape, x: Tensor, outputs: dict[str, int], label: str, *, biases: dict[str, bool]
+    tape: Tape,
+    x: Tensor,
+    outputs: dict[str, int],
+    label: str,
+    *,
+    biases: dict[str, bool],
+    add_adapter: AddAdapter | None = None,
 ) -> tuple[Tensor, ...]:
     """Record column-parallel linear layers of one input; each returns all tokens, outputs / t wide.
 
@@ -424,9 +430,10 @@ def column_linears(
         outputs: columns of each whole weight by the name of its products, multiples of t (E507).
         label: name of the collectives f and g.
         biases: by the name of the products, whether the layer adds a bias.
+        add_adapter: records the layers' adapters, which read the input before it is cast to fp8.
     """
     batch, num_ranks = tape.microbatch, tape.microbatch.tensor.num_ranks
-    whole = _replicated(tape, x, label)
+    whole = _replicated(tape, x, label, in_fp8=add_adapter is None)
     gathered = replace(batch, sequence_parallel=False)
     results: list[Tensor] = []
     for name, width in outputs.items():
@@ -443,7 +450,8 @@ def column_linears(
             ops, whole, y, name, adds_bias, has_userbuffers=False, is_replicated=True
         )
         parameters = _parameters(ops, bias=adds_bias)
-        results.append(ops.record(tape, whole, y, (layer.forward, layer.backward), *parameters))
+        y = ops.record(tape, whole, y, (layer.forward, layer.backward), *parameters)
+        results.append(add_adapter(whole, y, name) if add_adapter else y)
     return tuple(results)
 
 
@@ -453,13 +461,17 @@ def without_ranks(batch: Microbatch) -> Microbatch:
     return replace(batch, tensor=alone, sequence_parallel=False)
 
 
-def _replicated(tape: Tape, x: Tensor, label: str) -> Tensor:
+AddAdapter = Callable[[Tensor, Tensor, str], Tensor]
+"""From the input and the output of a layer and its name: the output with its adapter's added."""
+
+
+def _replicated(tape: Tape, x: Tensor, label: str, *, in_fp8: bool) -> Tensor:
     """Record g or f: gather all tokens, or only sum the gradients of the tensor-parallel ranks."""
     batch = tape.microbatch
     if batch.tensor.num_ranks == 1:
         return x
     if batch.sequence_parallel:
-        fp8 = recipe_or_none(batch)
+        fp8 = recipe_or_none(batch) if in_fp8 else None
         gather = _gather_in_fp8 if fp8 and fp8.saves_rows else all_gather
         return gather(tape, x, batch.tensor, f"{label} g")
     y = tape.tensor(f"{label} input", x.rows, x.width, storage=x.storage)
@@ -660,15 +672,17 @@ class _RowParallel:
             order.compute(in_buffer(op, buffered_bytes) if in_buffers else op)
 
 
-def replicated_linear(tape: Tape, x: Tensor, outputs: int, name: str) -> Tensor:
+def replicated_linear(
+    tape: Tape, x: Tensor, outputs: int, name: str, *, in_fp8: bool = True
+) -> Tensor:
     """Record a linear layer without bias that is replicated on the tensor-parallel ranks.
 
-    Under sequence parallelism each rank computes its own tokens, and its weight gradient is a
-    partial sum. Otherwise all ranks compute all tokens. There is no communication.
+    Each rank computes its own tokens, and its weight gradient is a partial sum; or, if `x` has all
+    tokens, all ranks compute all of them. There is no communication.
     """
-    batch = tape.microbatch
-    copies = 1 if batch.sequence_parallel else batch.tensor.num_ranks
-    ops = LinearOps(name, batch, x.rows, x.width, outputs, *operands(tape, x, name), copies)
+    batch, read = tape.microbatch, operands(tape, x, name, in_fp8=in_fp8)
+    copies = batch.tensor.num_ranks * x.rows // batch.tokens
+    ops = LinearOps(name, batch, x.rows, x.width, outputs, *read, copies)
     weight = Parameter(ops.weights, is_whole=True, in_fp8=ops.fp8 is not None)
     return ops.record_alone(tape, x, tape.tensor(f"{name} output", x.rows, outputs), weight)
 

@@ -282,10 +282,11 @@ def test_a_field_keeps_the_rest_of_a_shipped_models_section(tmp_path: pathlib.Pa
 
 
 def test_an_illegal_combination_says_why_and_not_what_to_change(tmp_path: pathlib.Path) -> None:
-    adapters = OURS | {"framework": "torchtitan", "model.lora.rank": "16"}
-    (run,) = runs_of(tmp_path, adapters, settings=RunSettings("h100_sxm"))
+    adapters = {"model.lora.rank": "16", "model.lora.modules": "[linear_fc1_gate]"}
+    illegal = OURS | adapters | {"model.activation": "gelu"}
+    (run,) = runs_of(tmp_path, illegal, settings=RunSettings("h100_sxm"))
     (row,) = validate_runs([run], "h100_sxm").rows
-    assert "other stacks' separate layers are not simulated" in row.refusal
+    assert "the halves of a gated MLP's first product" in row.refusal
 
 
 def test_the_how_to_names_every_column() -> None:
