@@ -16,9 +16,9 @@ from tests.helpers.command_line import ROOT
 BUDGET = {
     "base": 2896,
     "schedules": 2227,
-    "scenario": 6644,
+    "scenario": 6637,
     "hardware": 2487,
-    "workload": 9549,
+    "workload": 9640,
     "durations": 983,
     "engine": 1092,
     "iteration": 6846,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9450,
     "docs/update": 890,
     "benchmarks": 1688,
-    "tests": 41083,
+    "tests": 41148,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
