@@ -486,8 +486,8 @@ def _parts(
     of_experts = experts if in_fp8 else 0
     numbers = total[0] - experts, total[1] - trained.experts
     rest = _Part(*numbers, in_fp8 - of_experts, sharding.groups)
-    own = _Part(experts, trained.experts, of_experts, groups)
-    return (*((rest,) if rest.elements else ()), own)
+    last = _Part(experts, trained.experts, of_experts, groups)
+    return (*((rest,) if rest.elements else ()), last)
 
 
 def _pass_over(
