@@ -371,7 +371,7 @@ def error_classes(validation: Validation, source: str) -> ValidatedOn:
         for key, group in sorted(groups.items())
         for nodes, rows in _by_nodes(group)
     ]
-    summary = f"{len(timed)} measured iterations, compared by simtrain validate."
+    summary = f"{counted(len(timed), 'measured iteration')}, compared by simtrain validate."
     return ValidatedOn(version=2, summary=summary, measured_runs=runs)
 
 

@@ -63,7 +63,7 @@ def plan_view(plan: TrainingPlan, details: bool = False) -> View:
         Heading(f"{plan.scenario}: {plan.num_tokens:,} tokens{goodput}{within}"),
         Facts([*_answers(plan)]),
         Table("plan", "", columns, rows, optional=_NARROW, data=data),
-        remarks(_notes(plan)),
+        remarks(_notes(plan, details)),
     ]
     if details:
         parts += [Heading("Details", is_rule=True), remarks(_details(plan))]
@@ -149,7 +149,7 @@ def _answer(row: PlanRow) -> str:
     return f"{row}, tensor x pipeline x data {layout}"
 
 
-def _notes(plan: TrainingPlan) -> Iterator[str]:
+def _notes(plan: TrainingPlan, details: bool) -> Iterator[str]:
     if plan.costs:
         failures = " and of failures" if plan.goodput == "auto" else ""
         yield f"The 90 % intervals are those of the iteration time{failures}."
@@ -175,7 +175,7 @@ def _notes(plan: TrainingPlan) -> Iterator[str]:
         )
     if plan.limits.budget and any(cost.price is None for cost in plan.costs):
         yield "A row without a price meets no budget."
-    yield f"{_certainty(plan)} More: --details."
+    yield _certainty(plan) if details else f"{_certainty(plan)} More: --details."
 
 
 def _details(plan: TrainingPlan) -> Iterator[str]:
