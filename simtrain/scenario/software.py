@@ -247,6 +247,7 @@ class Kernels:
             Otherwise a kernel of its own does, unless it is fused with the activation or residual.
         log_softmax_loss: the unfused loss is torch's `F.cross_entropy`, or that of DTensor if ranks
             divide the vocabulary. Otherwise it has Megatron-LM's kernels.
+        narrow_loss: torch's loss stays in the compute type: nothing converts logits (fms-fsdp).
     """
 
     fused_softmax: bool = True
@@ -273,6 +274,7 @@ class Kernels:
     repeated_keys: bool = False
     biases_in_products: bool = False
     log_softmax_loss: bool = False
+    narrow_loss: bool = False
 
 
 PAPER_KERNELS = Kernels()

@@ -265,6 +265,26 @@ def test_peak_of_torchs_loss_by_hand(t: int, arrays: int, arrays_back: int) -> N
     assert t == 1 or moved(kernels) == 19 * fp32 + 2 * 40 * ROWS
 
 
+def test_a_narrow_loss_moves_and_holds_half_of_the_bytes() -> None:
+    """fms-fsdp's F.cross_entropy gets bf16 logits: no kernel converts them, or their gradient."""
+    both = [
+        {op.name: op for kind in "FB" for op in ops(scenario(GPT, stack), kind, "", head=True)}
+        for stack in ("fms_fsdp", "torchtitan_compiled@2024.12")
+    ]
+    assert {*both[1]} - {*both[0]} == {"logits to fp32", "logits from fp32"}
+    kept, kept_wide = (loss["log-softmax of logits"] for loss in both)
+    assert 2 * kept.saves[0].num_bytes == kept_wide.saves[0].num_bytes
+    assert 2 * moved([kept]) == moved([kept_wide])
+
+
+def test_fsdp2_overlaps_gathers_and_reductions_unless_told_otherwise() -> None:
+    for stack in ("torchtitan", "torchtitan_compiled", "fms_fsdp"):
+        batch = {"micro": 1, "global": 2}
+        split = {"batch": batch, "parallelism": {"data": 2}, "memory": {"zero_stage": 3}}
+        one = scenario(GPT, stack, **split)
+        assert one.overlaps_data_parallel
+
+
 def test_adam_of_foreach_passes_over_twenty_arrays() -> None:
     """The fused kernel passes over seven arrays; foreach has eight kernels."""
     fused, foreach = (scenario(GPT, {"fused_optimizer": own}) for own in (True, False))

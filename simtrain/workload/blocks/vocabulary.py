@@ -118,7 +118,7 @@ def _kernels_of(steps: Iterable[tuple[Any, ...]], tape: Tape, kept: Tensor) -> l
 
 
 def _log_softmax_loss(tape: Tape, logits: Tensor) -> None:
-    """Record torch's `F.cross_entropy` of fp32 logits, which saves log-probabilities.
+    """Record torch's `F.cross_entropy`, which saves log-probabilities, of fp32 or narrow logits.
 
     The caller holds the logits in the compute type until the loss is computed (torchtitan/train.py:
     "need to free pred before bwd"). The gradient of the loss, with one number in each row, is an
@@ -129,9 +129,10 @@ def _log_softmax_loss(tape: Tape, logits: Tensor) -> None:
     `_nll_loss_and_log_softmax_backward`).
     """
     batch, rows, phase = tape.microbatch, logits.rows, Phase.INPUT_GRADIENT
-    kept = tape.tensor("log-probabilities", rows, logits.width, FP32_BYTES)
-    fp32, row_bytes = kept.num_bytes, logits.width * FP32_BYTES
-    is_fp32, family = logits.element_bytes == FP32_BYTES, KernelFamily.CROSS_ENTROPY
+    size = logits.element_bytes if batch.kernels.narrow_loss else FP32_BYTES
+    kept = tape.tensor("log-probabilities", rows, logits.width, size)
+    fp32, row_bytes = kept.num_bytes, logits.width * size
+    is_fp32, family = logits.element_bytes == size, KernelFamily.CROSS_ENTROPY
     narrow = 0 if is_fp32 else logits.num_bytes
     work = label_gradient_work(rows, row_bytes, _LABEL_BYTES)
     backward = [Op("loss of labels gradient", work, phase, holds_bytes=fp32)]
