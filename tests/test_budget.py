@@ -16,9 +16,9 @@ from tests.helpers.command_line import ROOT
 BUDGET = {
     "base": 2896,
     "schedules": 2227,
-    "scenario": 6637,
+    "scenario": 6639,
     "hardware": 2487,
-    "workload": 9640,
+    "workload": 9641,
     "durations": 983,
     "engine": 1092,
     "iteration": 6846,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9450,
     "docs/update": 890,
     "benchmarks": 1688,
-    "tests": 41148,
+    "tests": 41168,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
