@@ -428,7 +428,8 @@ def overlap_of(scenario: Scenario) -> OverlapPolicy:
         "dp": scenario.overlaps_data_parallel,
         "ep": scenario.overlap.shared_expert,
     }
-    return OverlapPolicy(frozenset(filter(axes.get, axes)), scenario.overlap.userbuffers)
+    copies = scenario.facts.copies_sequences and scenario.batch.micro > 1
+    return OverlapPolicy(frozenset(filter(axes.get, axes)), scenario.overlap.userbuffers, copies)
 
 
 # Equal microbatches and passes share one object, which caches find by identity.

@@ -307,6 +307,8 @@ class StackFacts:
         fully_shard: memory.zero_stage 3 is PyTorch's fully_shard. Shards are the fp32 master
             weights, kernels copy into and out of the collectives' buffers, and in a pipeline
             gradients are reduced after the last backward pass.
+        copies_sequences: gathers and reduce-scatters of sequences copy all tokens of several
+            sequences, since NCCL joins parts along the first dimension alone (DTensor).
         list_collectives: stage 3 gathers and reduces each tensor by itself, with torch's
             collectives on lists, whose slices the host copies one by one (DeepSpeed of 2021).
         torch_workspaces: number of workspaces that PyTorch keeps for cuBLAS during the whole run.
@@ -356,6 +358,7 @@ class StackFacts:
     linear_workspaces: CountOrZero
     expert_workspaces: CountOrZero
     cublas_workspace: Bytes | None = None
+    copies_sequences: bool = False
     list_collectives: bool = False
     overlap_data_parallel: bool = False
     overlap_parameter_gather: bool = False

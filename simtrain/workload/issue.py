@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 from simtrain.base.mesh import Axis
 from simtrain.base.values import dataclass, field
-from simtrain.workload.ops import Op, Tensor
-from simtrain.workload.work import Collective
+from simtrain.workload.ops import Op, Tensor, elementwise
+from simtrain.workload.work import Collective, CollectiveKind, KernelFamily
 
 
 class Stream(IntEnum):
@@ -59,13 +59,25 @@ class OverlapPolicy:
         asynchronous: mesh axes; a collective is asynchronous if its group lies along these axes.
         userbuffers: linear layers pipeline their products with their collectives
             (`blocks/linear.py`).
+        copies_sequences: a kernel cuts what tensor-parallel ranks reduce-scatter into their parts,
+            and one joins what they gather, unless the collective is asynchronous.
     """
 
     asynchronous: frozenset[Axis] = frozenset({"tp", "cp"})
     userbuffers: bool = False
+    copies_sequences: bool = False
 
     def hides(self, op: Op) -> bool:
         return isinstance(op.work, Collective) and self.asynchronous >= set(op.work.group.axes)
+
+    def copy(self, op: Op, kind: CollectiveKind) -> list[Op]:
+        """Return the kernel that copies the array of a collective of this kind, if one does."""
+        work, family = op.work, KernelFamily.STREAM
+        if not (self.copies_sequences and isinstance(work, Collective) and work.kind is kind):
+            return []
+        size, is_tensor_parallel = work.array_bytes, work.group.axes == ("tp",)
+        copy = elementwise(f"{op.name} copy", size, size, op.phase, family=family)
+        return [copy] if is_tensor_parallel else []
 
 
 Handle: TypeAlias = int
@@ -144,10 +156,13 @@ class IssueOrder:
         assert isinstance(op.work, Collective), "only collectives are launched"
         if op.work.group.num_ranks == 1 or not self.wanted(op):
             return None
+        if is_exposed := not self.overlap.hides(op):
+            self.issue(self.overlap.copy(op, CollectiveKind.REDUCE_SCATTER))
         handle = self.position
         self._append(op)
-        if not self.overlap.hides(op):
+        if is_exposed:
             self.wait(handle)
+            self.issue(self.overlap.copy(op, CollectiveKind.ALL_GATHER))
         return handle
 
     def wait(self, handle: Handle | None) -> None:

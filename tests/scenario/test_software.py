@@ -285,6 +285,25 @@ def test_fsdp2_overlaps_gathers_and_reductions_unless_told_otherwise() -> None:
         assert one.overlaps_data_parallel
 
 
+def test_dtensor_copies_what_it_gathers_or_scatters_along_the_sequence() -> None:
+    """In each direction, attention and MLP gather all tokens of several sequences, and scatter."""
+    split = {"tensor": 2, "sequence_parallel": True}
+
+    def copies(**sections: Any) -> list[Op]:
+        one = scenario(LLAMA, "torchtitan", parallelism=split, **sections)
+        kinds: tuple[PassKind, ...] = "F", "B"
+        passes, options = (
+            (pass_with(one, chunk_with(one, 1), each) for each in kinds),
+            plan_of(one).options,
+        )
+        named = [op for each in passes for op in ops_of(replace(each, options=options))]
+        return [op for op in named if op.name.endswith("copy")]
+
+    assert [moved([op]) for op in copies()] == 8 * [2 * 2 * ROWS * H]
+    assert not copies(overlap={"tensor_parallel": True})
+    assert not copies(batch={"micro": 1, "global": 1})
+
+
 def test_adam_of_foreach_passes_over_twenty_arrays() -> None:
     """The fused kernel passes over seven arrays; foreach has eight kernels."""
     fused, foreach = (scenario(GPT, {"fused_optimizer": own}) for own in (True, False))
