@@ -16,12 +16,12 @@ from tests.helpers.command_line import ROOT
 BUDGET = {
     "base": 2896,
     "schedules": 2227,
-    "scenario": 6639,
+    "scenario": 6642,
     "hardware": 2487,
-    "workload": 9641,
+    "workload": 9656,
     "durations": 983,
     "engine": 1092,
-    "iteration": 6846,
+    "iteration": 6847,
     "studies": 6944,
     "views": 2732,
     "render": 3957,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9450,
     "docs/update": 890,
     "benchmarks": 1688,
-    "tests": 41168,
+    "tests": 41187,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
