@@ -77,8 +77,9 @@ def _answers(result: SearchResult) -> Iterator[tuple[str, str | Cell]]:
         yield name, _answer(refinement.layout, f", {changes}{saves}")
         saves, name = "", "Without changed options"
     yield name, _answer(best, saves)
-    if result.faster:
-        yield "Faster, may not fit", _answer(result.faster[0])
+    for faster in result.faster[:1]:
+        without = "" if faster.iteration_time_s < result.answer.iteration_time_s else " without"
+        yield f"Faster{without}, may not fit", _answer(faster)
 
 
 def _answer(layout: Candidate, more: str = "") -> Cell:
@@ -137,8 +138,7 @@ def _table(result: SearchResult) -> Table:
 
 
 def _notes(result: SearchResult) -> Iterator[str]:
-    layouts = [*result.ranked, *result.faster]
-    fits = [fit for fit in (each.fit for each in layouts) if not fit.fits_surely]
+    fits = [each.fit for each in (*result.ranked, *result.faster) if not each.fit.fits_surely]
     if fits:
         shares = ", ".join(f"{fit.probability:.0%}" for fit in fits)
         yield f"{MAY_NOT_FIT} may not fit. Probability that it fits, row by row: {shares}."

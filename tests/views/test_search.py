@@ -40,6 +40,8 @@ def test_exactly_the_rows_that_may_not_fit_are_marked() -> None:
     records = view.tables["layouts"].records()
     assert [record["rank"] for record in records if record["rank"]] == [1, 2, 3, 4]
     assert [record["fit"] != "fits" for record in records] == marked
+    is_fastest = result.faster[0].iteration_time_s < result.answer.iteration_time_s
+    assert ("Faster, may not fit" in facts_of(result)) == is_fastest
 
 
 @pytest.mark.slow
