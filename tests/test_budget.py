@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9450,
     "docs/update": 890,
     "benchmarks": 1688,
-    "tests": 41187,
+    "tests": 41189,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
