@@ -11,24 +11,24 @@ _NINE_OF_TEN = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Distribution of ln(measured / predicted): symmetric around 0, of Laplace's form.
+    """Distribution of ln(measured / predicted): symmetric around its centre, of Laplace's form.
 
-    Laplace's form has one parameter and heavier tails than a normal distribution, as errors of
-    predictions have: most are small, a few are large. Twice as long and half as long are equally
-    far off, so that no interval reaches zero.
+    It has heavier tails than a normal distribution, as errors of predictions have.
 
     Args:
-        width: nine of ten log ratios are at most this far from 0; above 0.
+        width: nine of ten log ratios are at most this far from the centre; above 0.
     """
 
     width: float
+    centre: float = 0.0
 
-    def factor(self, share: float = _NINE_OF_TEN) -> float:
-        """Return the factor, in either direction, within which this share of values lies."""
-        return math.exp(self.width * math.log(1 - share) / math.log(1 - _NINE_OF_TEN))
+    def factor(self, share: float) -> float:
+        """Return the factor that this share of the ratios measured / predicted is below."""
+        distance = math.log(2 * min(share, 1 - share)) / math.log(1 - _NINE_OF_TEN)
+        return math.exp(self.centre + math.copysign(self.width * distance, share - 0.5))
 
     def share_below(self, ratio: float) -> float:
         """Return the probability that measured / predicted is at most this ratio (above 0)."""
-        distance = math.log(ratio) / self.width
+        distance = (math.log(ratio) - self.centre) / self.width
         tail = math.pow(1 - _NINE_OF_TEN, abs(distance)) / 2
         return tail if distance < 0 else 1 - tail

@@ -66,8 +66,8 @@ def run(
             time, or of mfu, hfu or peak_memory; order of the schedule; what decides each setting.
         stages: stages of a picture, such as 0,1,63, or the stage of --show ops.
         window: time that a picture or the kernels of a trace cover, such as 0s:2s or 500ms:1s.
-        measured: runs of yours, which anchor the interval by their likeness: a table (CSV), a log,
-            or a scenario and its time or log: "x.sbatch=10.5 s", x.toml=x.log. May be repeated.
+        measured: runs of yours, which anchor intervals: a table (CSV), a log, or a scenario and its
+            time, peak memory or log: "x.sbatch=10.5 s, 61.3 GiB", x.toml=x.log. May be repeated.
         draws: iterations to draw with what the scenario's section variation says: a distribution
             and its reasons. Default: 100 if a field of the section is set, otherwise none.
         seed: seed of the random numbers: a whole number from 0 on. Default: 0.

@@ -149,13 +149,10 @@ def sentences_of(evidence: Iterable[Evidence]) -> list[str]:
 
 
 _NEWEST_STACK = "megatron_core"
-_LEAST_ERROR = -1.0
-ErrorOfRun = Annotated[float, Field(gt=_LEAST_ERROR)]
+ErrorOfRun = Annotated[float, Field(gt=-1)]
 """Predicted / measured - 1: a predicted time is above 0."""
 DataType = Literal["bf16", "fp16", "fp32", "fp8", "fp4"]
 Nodes = Literal["one", "several"]
-SIXTEEN_BITS = frozenset(("bf16", "fp16"))
-"""Data types that are as fast as each other, on the same kernels."""
 
 
 class MeasuredRuns(Strict):
@@ -309,7 +306,7 @@ def _traits(
     machine: str, software: str, types: Iterable[DataType], of: RunKind | MeasuredRuns
 ) -> Traits:
     # 16-bit types are as fast as each other, and variations of a stack run its kernels.
-    names = {"16 bits" if each in SIXTEEN_BITS else each for each in types}
+    names = {"16 bits" if each in ("bf16", "fp16") else each for each in types}
     layers = "hybrid" if of.is_hybrid else "transformer"
     model = f"{layers} with experts" if of.has_experts else f"dense {layers}"
     values = (machine, family_of(software), " and ".join(sorted(names)), model)

@@ -66,12 +66,13 @@ def shape_of(scenario: Scenario, host_bound: float, mfu: float) -> RunShape:
 
 @dataclass(frozen=True, slots=True)
 class OwnRun:
-    """A run of one's own; `log_ratio` is ln(measured / simulated time)."""
+    """A run of one's own: ln(measured / simulated) of its time and of its peak, None if unknown."""
 
     machine: str
     software: str
     shape: RunShape
-    log_ratio: float
+    log_ratio: float | None
+    peak_log_ratio: float | None = None
 
     def is_of(self, kind: RunKind) -> bool:
         traits = traits_of(kind)
@@ -256,7 +257,7 @@ class ErrorModel(Strict):
     def _own_error(self, errors: RunErrors, run: OwnRun) -> float:
         """Return z of a run of one's own."""
         host_bound = run.shape[0]
-        error = max(-WIDEST, min(run.log_ratio, WIDEST)) - self.waiting * host_bound
+        error = max(-WIDEST, min(run.log_ratio or 0.0, WIDEST)) - self.waiting * host_bound
         return (error / self.slowed(host_bound) - errors.centre) / errors.spread
 
     def slowed(self, host_bound: float) -> float:

@@ -15,9 +15,6 @@ from simtrain.hardware.profile import SCALE, SET_IN_SCENARIO, HardwareProfile
 from simtrain.hardware.sections import VariationEntries
 from simtrain.scenario import Scenario
 
-STAND_IN = "h100_sxm"
-"""The shipped profile whose variation and failures stand in for those of a profile without any."""
-
 
 def profile_of(scenario: Scenario) -> HardwareProfile:
     """Load the profile of a scenario's cluster, with the scenario's overrides applied.
@@ -57,8 +54,8 @@ def load_profile(
 
 @functools.cache
 def stand_in() -> HardwareProfile:
-    """Return the shipped profile whose variation stands in for that of a profile without any."""
-    return load_profile(STAND_IN)
+    """Return the shipped profile whose variation and failures stand in for those of others."""
+    return load_profile("h100_sxm")
 
 
 def variation_of(profile: HardwareProfile) -> tuple[str, VariationEntries]:

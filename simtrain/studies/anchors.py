@@ -13,9 +13,15 @@ from simtrain.errors import InputError, Location
 from simtrain.hardware.evidence import traits_of
 from simtrain.hardware.likeness import OwnRun
 from simtrain.scenario import Scenario
-from simtrain.studies.cost import read_amount
-from simtrain.studies.validation import MeasuredRun, RunSettings, validate_runs
-from simtrain.units import parse_seconds
+from simtrain.studies.validation import (
+    MeasuredRun,
+    RunSettings,
+    ValidatedRun,
+    validate_runs,
+    wrong_peak,
+    wrong_time,
+)
+from simtrain.units import UnitError, parse_bytes, parse_seconds
 
 
 def own_runs(
@@ -27,37 +33,69 @@ def own_runs(
     """Simulate one's own runs, which anchor the intervals of results by their likeness.
 
     Args:
-        texts: tables of runs, logs, or files of scenarios with the time that they took or a log,
-            such as "train.sbatch=10.5 s". Other software counts if it is of the same family.
+        texts: tables of runs, logs, or files of scenarios with what was measured or a log, such as
+            "train.sbatch=10.5 s, 61.3 GiB". Other software counts if it is of the same family.
         load: loads the scenario of a file.
         scenario: its cluster, and its software if they name none, are those of tables and logs.
         overrides: fields to set in the runs of tables and logs, those of `hardware` alone.
 
     Raises:
-        InputError: a file cannot be read, a text has no time (E904), or no run can be simulated.
+        InputError: a file cannot be read, a text has no time and no peak (E904), or no run can be
+            simulated.
     """
     cluster, stack = scenario.cluster, scenario.software.stack
     hardware = tuple(each for each in overrides if each.startswith("hardware."))
     settings = RunSettings(cluster, None, hardware, stack)
     runs: list[MeasuredRun] = []
     for text in texts:
-        file, equals, time = text.rpartition("=")
+        file, equals, values = text.rpartition("=")
         if not equals:
             runs += registered("read_runs")([Path(text)], settings)
-        elif os.path.isfile(time):
-            runs += registered("read_runs")([Path(time)], replace(settings, scenario=load(file)))
+        elif os.path.isfile(values):
+            runs += registered("read_runs")([Path(values)], replace(settings, scenario=load(file)))
         else:
-            time_s = read_amount(parse_seconds, time, "E904", f"--measured {text}")
-            runs.append(MeasuredRun(file, "", file, 1, load(file), time_s))
+            measured = _measured(file, values)
+            runs.append(MeasuredRun(file, "", file, 1, load(file), *measured))
     rows = validate_runs(runs, cluster).rows
     anchors = tuple(
-        OwnRun(traits_of(row.kind)["machine"], row.kind.software, row.shape, -math.log1p(row.error))
+        OwnRun(traits_of(row.kind)["machine"], row.kind.software, row.shape, *_logs(row))
         for row in rows
-        if row.kind and row.shape and row.error is not None
+        if row.kind and row.shape and row.ran and _logs(row) != [None, None]
     )
     if not anchors:
-        reason = next((row.refusal for row in rows if row.refusal), "no run has a time")
+        reason = next((row.refusal for row in rows if row.refusal), "no run has a time or a peak")
         fix = "correct it, or compare the runs first: simtrain validate"
         place = Location(f"--measured {' '.join(texts)}")
         raise InputError.of("E904", f"none of {len(rows)} runs counts: {reason}", place, fix)
     return anchors
+
+
+def _logs(row: ValidatedRun) -> list[float | None]:
+    """Return ln(measured / simulated) of a run's time and of its peak."""
+    errors = row.error, row.peak_error
+    return [None if error is None else -math.log1p(error) for error in errors]
+
+
+def _measured(file: str, text: str) -> tuple[float | None, int | None]:
+    """Return the time and the peak of a text such as "10.5 s, 61.3 GiB", which may have only one.
+
+    Raises:
+        InputError: it has neither, or one of them twice (E904).
+    """
+    times_s, peaks_bytes, problem = list[float](), list[int](), ""
+    try:
+        for part in text.split(","):
+            if part.rstrip().endswith("B"):
+                peaks_bytes.append(parse_bytes(part))
+            else:
+                times_s.append(parse_seconds(part))
+        if max(len(times_s), len(peaks_bytes)) > 1:
+            problem = "a run has one time and one peak"
+    except UnitError as error:
+        problem = str(error)
+    problem = problem or next(filter(None, map(wrong_time, times_s)), "")
+    problem = problem or next(filter(None, map(wrong_peak, peaks_bytes)), "")
+    if problem:
+        fix = f'write "{file}=10.5 s", "{file}=61.3 GiB" or "{file}=10.5 s, 61.3 GiB"'
+        raise InputError.of("E904", problem, Location(f"--measured {file}={text}"), fix)
+    return next(iter(times_s), None), next(iter(peaks_bytes), None)

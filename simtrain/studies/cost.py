@@ -17,6 +17,7 @@ from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import GPU_POWERS, HardwareProfile, RunningCosts
+from simtrain.iteration.memory.report import FitVerdict
 from simtrain.iteration.report.result import Result
 from simtrain.studies.answer import Answer
 from simtrain.studies.changes import with_gpus
@@ -422,7 +423,7 @@ class TrainingCost(Answer):
         interval_s=interval goodput failures time_s time_interval_s
         gpu_hours price price_interval currency
         gpu_energy_j node_energy_j pue site_energy_kwh energy_kwh=energy
-        co2_t sources missing evidence calibrated=evidence.judged assumptions training"""
+        co2_t sources missing evidence calibrated=evidence.judged fit assumptions training"""
     )
     json_omits_none: ClassVar = frozenset({"training"})
 
@@ -449,6 +450,7 @@ class TrainingCost(Answer):
     missing: tuple[str, ...]
     evidence: Evidence
     interval: Interval
+    fit: FitVerdict
     training: Goodput | None = None
 
     @property
@@ -581,6 +583,7 @@ def cost_of_result(result: Result, terms: Terms, drawn: Goodput | None = None) -
         missing=tuple(name for name in entries if name not in sources),
         evidence=result.evidence,
         interval=result.interval,
+        fit=result.fit,
     )
 
 

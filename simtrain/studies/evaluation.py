@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from simtrain.base.values import dataclass, field, replace
 from simtrain.engine import Engine
+from simtrain.hardware.interval import PeakErrors
 from simtrain.hardware.likeness import OwnRun
 from simtrain.hardware.load import profile_of, profile_version
 from simtrain.hardware.profile import HardwareProfile
@@ -60,7 +61,8 @@ class Evaluation:
     @property
     def fit(self) -> FitVerdict:
         """Whether the fullest stage surely fits, may not fit or does not fit."""
-        return FitVerdict(self.peak_bytes, self.capacity_bytes, self.host_fits)
+        errors = self.run.peak_errors if self.run else PeakErrors()
+        return FitVerdict(self.peak_bytes, self.capacity_bytes, self.host_fits, errors)
 
 
 @dataclass

@@ -18,7 +18,7 @@ import numpy as np
 import simpy
 
 from simtrain.base.values import dataclass, field
-from simtrain.hardware.load import STAND_IN, load_profile
+from simtrain.hardware.load import stand_in
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.sections import Checkpoints, Reliability
 from simtrain.studies.requests import CheckpointMode
@@ -136,9 +136,9 @@ def failures_of(profile: HardwareProfile) -> tuple[str, Reliability]:
     """
     if profile.reliability is not None:
         return profile.name, profile.reliability
-    reliability = load_profile(STAND_IN).reliability
+    reliability = stand_in().reliability
     assert reliability is not None, "the profile that stands in has failures"
-    return STAND_IN, reliability
+    return stand_in().name, reliability
 
 
 def fleet_of(facts: TrainingFacts, reliability: Reliability) -> Fleet:

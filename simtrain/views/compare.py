@@ -227,10 +227,10 @@ def _remarks(named: dict[str, ScenarioColumn]) -> Iterable[str]:
     yield "More memory saves time only with recompute: auto, which is then chosen again."
     yield from mfu_remarks(column.result.scenario for column in named.values())
     for name, column in named.items():
+        fit = column.result.memory.fit
         if column.result.anchors:
             yield f"{name}: {column.result.interval.basis}."
-        fit = column.result.memory.fit
-        if not fit.fits_surely:
+        if fit.doubt or not fit.fits_surely:
             yield f"{name}: {'; '.join(filter(None, (str(fit), fit.doubt)))}."
     yield from sentences_of(column.result.evidence for column in named.values())
 

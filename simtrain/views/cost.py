@@ -25,6 +25,7 @@ def cost_view(cost: TrainingCost, details: bool = True) -> View:
     data = data_of(_DATA, [cost])
     table = Table("costs", "", columns, rows, layout="list", data=data)
     notes = [*sentences_of([cost.evidence]), cost.interval.sentence]
+    notes += [f"{cost.fit}; {cost.fit.doubt}."] if cost.fit.doubt else []
     if cost.num_iterations == 1:
         tokens = f"{cost.num_tokens:,} tokens are at most one iteration"
         notes.append(f"{tokens}; a number in billions ends in B: 300B.")

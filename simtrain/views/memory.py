@@ -124,7 +124,7 @@ def memory_sentence(report: MemoryReport) -> str:
 def _interval(report: MemoryReport) -> str:
     return (
         f"90 % interval of the peak of stage {report.fullest.stage}: {report.peak_interval.ends}, "
-        "as cases of Megatron-Core's tests."
+        f"{report.peak_interval.basis}."
     )
 
 

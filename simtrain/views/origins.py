@@ -8,7 +8,7 @@ from typing import Any
 from simtrain.base.plain_data import Number, Sentence
 from simtrain.iteration.report.operators import EntrySource, Operator
 from simtrain.iteration.report.origins import Explained, NumberOrigin
-from simtrain.units import counted, format_bytes, format_seconds, four_digits
+from simtrain.units import counted, format_bytes, format_seconds, four_digits, gib
 from simtrain.views.kinds import TEXT
 from simtrain.views.operators import rate_of
 from simtrain.views.view import Branch, Cell, Column, Paragraphs, Part, Row, Table, View
@@ -23,6 +23,9 @@ def origins_view(explained: Explained, profile: str) -> View:
     parts: list[Part] = [Paragraphs([f"{explained.scenario}:"], style=None), figure]
     if interval := explained.interval:
         parts.append(Branch("measured time", f": {interval.ends} in 90 %; {interval.basis}"))
+    if peak := explained.peak_interval:
+        expect = f"expect {gib(peak.expected_bytes)} GiB"
+        parts.append(Branch("measured peak", f": {peak.ends} in 90 %; {peak.basis}: {expect}"))
     shown = _shown_entries(explained.origin)
     if shown:
         used = [each for each in explained.sources.values() if each.entry in shown]

@@ -84,7 +84,7 @@ def _answers(result: SearchResult) -> Iterator[tuple[str, str | Cell]]:
 
 def _answer(layout: Candidate, more: str = "") -> Cell:
     settings = in_short(Point.of(layout.scenario))
-    doubt = _doubt(layout)
+    doubt = f": {layout.fit.doubt}" if layout.fit.doubt else ""
     return Cell(
         layout.iteration_time_s,
         f"{_figures(layout)}; tensor x pipeline x data {settings}{more}{doubt}",
@@ -94,11 +94,6 @@ def _answer(layout: Candidate, more: str = "") -> Cell:
 def _figures(layout: Candidate) -> str:
     """Return the time and the peak: "8.957 s, 52.36 GiB"."""
     return f"{format_seconds(layout.iteration_time_s)}, {gib(layout.peak_bytes)} GiB"
-
-
-def _doubt(layout: Candidate) -> str:
-    fit = layout.fit
-    return "" if fit.fits_surely else f": {fit.doubt}"
 
 
 def _doubts(result: SearchResult) -> Iterator[str]:

@@ -36,7 +36,7 @@ def test_errors_above_a_threshold_are_missed(mean: float | None, largest: float 
 def test_a_spread_whose_mean_is_known() -> None:
     """Of Laplace's form: beyond k times the mean are exp(-k) of the log ratios, half on a side."""
     spread = Spread(0.1 * math.log(10))
-    assert math.log(spread.factor()) == pytest.approx(0.1 * math.log(10))
-    assert math.log(spread.factor(0.5)) == pytest.approx(0.1 * math.log(2))
+    assert math.log(spread.factor(0.95)) == pytest.approx(0.1 * math.log(10))
+    assert math.log(spread.factor(0.25)) == pytest.approx(-0.1 * math.log(2))
     assert spread.share_below(math.exp(0.2)) == pytest.approx(1 - math.exp(-2) / 2)
     assert spread.share_below(math.exp(-0.2)) == pytest.approx(math.exp(-2) / 2)

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
-from simtrain.base.spread import Spread
 from simtrain.base.values import dataclass
+from simtrain.hardware.interval import PeakErrors
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.buffers import (
     FP32_GRADIENTS,
@@ -36,19 +36,9 @@ from simtrain.schedules import Cell
 from simtrain.units import GIB, format_bytes, gib, significant
 from simtrain.workload.recorded_step import BytesOverTime, RecordedStep
 
-# Whether a predicted peak fits in the memory of a GPU, and how probably.
-#
-# The one place that decides it: `run`, `memory`, `compare`, reports, searches and JSON show its
-# verdict.
+# The one place that decides whether a predicted peak fits in the memory of a GPU, and how probably:
+# `run`, `compare`, reports, searches and JSON show its verdict.
 
-PEAK_SPREAD = Spread(0.075)
-"""Spread of measured peaks around predicted ones.
-
-Of 73 cases that Megatron-Core's tests record on H100s, without memory outside tensors, as `simtrain
-validate` compares them: dense and with experts, latent attention, context parallelism, fp8. 5 % of
-them are predicted at least 7.2 % too low and 5 % at least 6.2 % too high; the farther end counts
-for both.
-"""
 _HARDLY = 0.05
 
 
@@ -70,23 +60,25 @@ class PeakInterval(PlainData):
     """Where a measured peak lies: from p5 to p95 in 90 % of runs, from p25 to p75 in 50 %.
 
     Args:
-        p5_bytes: 5 % of measured peaks are below.
-        p25_bytes: 25 % are below.
-        p75_bytes: 75 % are below.
-        p95_bytes: 95 % are below.
+        p5_bytes: 5 % of measured peaks are below. Half are below expected_bytes.
+        basis: the runs that it follows from, as a clause.
     """
 
-    json_fields: ClassVar = keys("p5=p5_bytes p25=p25_bytes p75=p75_bytes p95=p95_bytes")
+    json_fields: ClassVar = keys(
+        "p5=p5_bytes p25=p25_bytes p50=expected_bytes p75=p75_bytes p95=p95_bytes basis"
+    )
 
+    basis: str
     p5_bytes: int
     p25_bytes: int
+    expected_bytes: int
     p75_bytes: int
     p95_bytes: int
 
     @classmethod
-    def of(cls, peak_bytes: int) -> PeakInterval:
-        whole, half = PEAK_SPREAD.factor(), PEAK_SPREAD.factor(0.5)
-        return cls(*(round(peak_bytes * factor) for factor in (1 / whole, 1 / half, half, whole)))
+    def of(cls, peak_bytes: int, errors: PeakErrors) -> PeakInterval:
+        ends = (round(peak_bytes * errors.factor(share)) for share in (0.05, 0.25, 0.5, 0.75, 0.95))
+        return cls(errors.basis or "as cases of Megatron-Core's tests", *ends)
 
     def __repr__(self) -> str:
         return f"<PeakInterval {self.ends}>"
@@ -104,6 +96,7 @@ class FitVerdict(PlainData):
         peak_bytes: predicted peak of the fullest stage.
         capacity_bytes: memory of a GPU, or the part of it that may be used.
         host_fits: the hosts have the memory for what is offloaded to them.
+        errors: those of peaks to expect.
     """
 
     json_fields: ClassVar = keys("state probability")
@@ -111,14 +104,15 @@ class FitVerdict(PlainData):
     peak_bytes: int
     capacity_bytes: int
     host_fits: bool = True
+    errors: PeakErrors = PeakErrors()
 
     @property
     def probability(self) -> float:
-        return PEAK_SPREAD.share_below(self.capacity_bytes / self.peak_bytes) * self.host_fits
+        return self.errors.share_below(self.capacity_bytes / self.peak_bytes) * self.host_fits
 
     @property
     def interval(self) -> PeakInterval:
-        return PeakInterval.of(self.peak_bytes)
+        return PeakInterval.of(self.peak_bytes, self.errors)
 
     @property
     def state(self) -> MemoryFit:
@@ -140,28 +134,31 @@ class FitVerdict(PlainData):
 
     @property
     def doubt(self) -> str:
-        """How probably it fits, as a clause with the interval; empty if there is little doubt."""
+        """What one's own peaks say, and how probably it fits if that is in doubt, as a clause."""
+        expected, ends = gib(self.interval.expected_bytes), self.interval.ends
+        basis = f"{self.errors.basis}: expect {expected} GiB, {ends}" if self.errors.basis else ""
         if self.fits_surely or self.probability < _HARDLY:
-            return ""
-        return (
-            f"the peak is {self.interval.ends} nine times in ten; "
-            f"it fits with {self.probability:.0%}"
-        )
+            return basis
+        ends = basis or f"the peak is {ends} nine times in ten"
+        return f"{ends}; it fits with {self.probability:.0%}"
 
     def __repr__(self) -> str:
         return f"<FitVerdict {self}>"
 
     def __str__(self) -> str:
-        peak, capacity = (significant(n / GIB, 3) for n in (self.peak_bytes, self.capacity_bytes))
+        ends = self.interval.expected_bytes, self.interval.p5_bytes, self.interval.p95_bytes
+        sizes = (self.peak_bytes, self.capacity_bytes, *ends)
+        peak, capacity, *expected = (significant(size / GIB, 3) for size in sizes)
+        expects = " (expect {}, {}-{})".format(*expected) if self.errors.basis else ""
         is_open = self.state is MemoryFit.PERHAPS
         why = f" (fits with {self.probability:.0%})" if is_open else ""
         why += "" if self.host_fits else ": the host has not enough memory"
-        return f"{peak}/{capacity} GiB: {self.state.value}{why}"
+        return f"{peak}/{capacity} GiB{expects}: {self.state.value}{why}"
 
 
-def surely_fitting_bytes(capacity_bytes: int) -> int:
+def surely_fitting_bytes(capacity_bytes: int, errors: PeakErrors) -> int:
     """Return the largest predicted peak that surely fits in a capacity."""
-    return int(capacity_bytes / PEAK_SPREAD.factor())
+    return min(int(capacity_bytes / errors.factor(0.95)), capacity_bytes)
 
 
 OPTIMIZER_STEP = "optimizer step"
@@ -240,6 +237,7 @@ class MemoryReport(PlainData):
         reserve_bytes: the part of each stage's `allocator_bytes` that driver, CUDA context and NCCL
             take; the rest is the allocator's fragmentation.
         host: memory of a node's host, if states are offloaded to it.
+        errors: those of peaks to expect.
     """
 
     json_fields: ClassVar = keys(
@@ -250,6 +248,7 @@ class MemoryReport(PlainData):
     stages: tuple[StageMemory, ...]
     reserve_bytes: int = 0
     host: HostMemory | None = None
+    errors: PeakErrors = PeakErrors()
 
     def __repr__(self) -> str:
         return f"<MemoryReport of {len(self.stages)} stages: {self.fit}>"
@@ -269,15 +268,11 @@ class MemoryReport(PlainData):
     @property
     def fit(self) -> FitVerdict:
         host_fits = self.host is None or self.host.fits
-        return FitVerdict(self.fullest.peak_bytes, self.capacity_bytes, host_fits)
+        return FitVerdict(self.fullest.peak_bytes, self.capacity_bytes, host_fits, self.errors)
 
     @property
     def missing_bytes(self) -> int:
         return self.fullest.peak_bytes - self.capacity_bytes
-
-    @property
-    def labels(self) -> dict[str, str]:
-        return COMPONENT_LABELS
 
     @property
     def peak_interval(self) -> PeakInterval:
@@ -399,9 +394,8 @@ class _StageRank:
         """Return the higher peak: that of a moment with its action, or of the optimizer step."""
         replay = self.replay
         if self.step_bytes > self.pass_bytes(int(replay.peak_bytes[moment])):
-            return self._memory(
-                stage, self.states, 0, self.step_buffers, None, FP32_GRADIENTS, step_s
-            )
+            step = None, FP32_GRADIENTS, step_s
+            return _stage_memory(self.profile, stage, self.states, 0, self.step_buffers, *step)
         memory = replay.memories[int(replay.moments.work_of[moment])]
         activations = int(replay.running_bytes[moment])
         exchanged = {
@@ -416,15 +410,22 @@ class _StageRank:
         buffers |= {name: size for name, size in exchanged.items() if size}
         states = self.pass_states
         states = states.with_gradients(states.gradients_bytes + memory.gradients_bytes)
-        return self._memory(stage, states, activations, buffers, action, memory.op, action_s)
+        peak = action, memory.op, action_s
+        return _stage_memory(self.profile, stage, states, activations, buffers, *peak)
 
-    def _memory(
-        self, stage: int, states: ModelStates, activations: int, buffers: Buffers, *peak: Any
-    ) -> StageMemory:
-        named = {name: size for name, size in buffers.items() if size}
-        tensors = states.total_bytes + activations + sum(named.values())
-        allocator = allocator_bytes(self.profile, tensors)
-        return StageMemory(stage, states, activations, named, allocator, *peak)
+
+def _stage_memory(
+    profile: HardwareProfile,
+    stage: int,
+    states: ModelStates,
+    activations: int,
+    buffers: Buffers,
+    *peak: Any,
+) -> StageMemory:
+    named = {name: size for name, size in buffers.items() if size}
+    tensors = states.total_bytes + activations + sum(named.values())
+    allocator = allocator_bytes(profile, tensors)
+    return StageMemory(stage, states, activations, named, allocator, *peak)
 
 
 def allocator_bytes(profile: HardwareProfile, tensor_bytes: int) -> int:
@@ -460,13 +461,8 @@ def recorded_report(
     if number < _NUM_PASSES:
         action = plan.schedule.cell_at(len(plan.schedule.kind) - _NUM_PASSES + number)
     time_s = _starts_s(iteration)[number - _NUM_PASSES - 1] if iteration else None
-    named = {name: size for name, size in buffers.items() if size}
-    tensors = states.total_bytes + activations + sum(named.values())
-    stage = StageMemory(
-        *(0, states, activations, named, allocator_bytes(profile, tensors), action),
-        of_pass.names[place],
-        time_s,
-    )
+    peak = action, of_pass.names[place], time_s
+    stage = _stage_memory(profile, 0, states, activations, buffers, *peak)
     reserve = profile.memory.allocator_reserve.value
     return MemoryReport(profile.gpu.memory_capacity.value, (stage,), reserve)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from simtrain.base.plain_data import Number, PlainData, Sentence, keys, name, with_whole_numbers
 from simtrain.base.values import dataclass, field
 from simtrain.hardware.interval import Interval
+from simtrain.iteration.memory.report import PeakInterval
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.operators import (
     SLOWDOWN,
@@ -93,15 +94,19 @@ class Explained(PlainData):
         origin: the figure.
         sources: the profile entries behind it, by name.
         interval: of a time, where the measured one lies, and the runs that this follows from.
+        peak_interval: the same of the peak, if it is the figure, or one's own runs have peaks.
     """
 
-    json_fields: ClassVar = keys("scenario **origin sources interval_s=interval")
-    json_omits_none: ClassVar = frozenset({"interval_s"})
+    json_fields: ClassVar = keys(
+        "scenario **origin sources interval_s=interval peak_interval_bytes=peak_interval"
+    )
+    json_omits_none: ClassVar = frozenset({"interval_s", "peak_interval_bytes"})
 
     scenario: str
     origin: NumberOrigin
     sources: dict[str, EntrySource]
     interval: Interval | None = None
+    peak_interval: PeakInterval | None = None
 
 
 def explain_figure(result: Result, figure: FigureName, top: int = TOP) -> Explained:
@@ -118,7 +123,9 @@ def explain_figure(result: Result, figure: FigureName, top: int = TOP) -> Explai
             origin = _utilization(result, figure, top)
     sources = {name: source_of(name, result.seconds) for name in sorted(_entries(origin))}
     interval = result.interval if figure == "iteration_time" else None
-    return Explained(result.scenario.name or "unnamed", origin, sources, interval)
+    has_peak = figure == "peak_memory" or (interval and result.peak_errors.basis)
+    peak = result.memory_report.peak_interval if has_peak else None
+    return Explained(result.scenario.name or "unnamed", origin, sources, interval, peak)
 
 
 def _entries(origin: NumberOrigin) -> set[str]:

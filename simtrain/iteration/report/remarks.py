@@ -108,17 +108,14 @@ def _unmeasured_kernels(result: Result) -> Iterator[str]:
     if result.scenario.model.mamba is None:
         return
     scan = result.profile.memory_bound.kernels.chunk_scan
+    which, has, moves = "The convolution", "has", "it moves its"
     if scan is None:
-        yield (
-            "The scan and the convolution of Mamba-2 layers have no measured time in the profile: "
-            "they move their bytes at memory_bound.fused_bandwidth."
-        )
-        return
+        which, has, moves = "The scan and the convolution", "have", "they move their"
     yield (
-        "The convolution of Mamba-2 layers has no measured time in the profile: it moves its "
-        "bytes at memory_bound.fused_bandwidth."
+        f"{which} of Mamba-2 layers {has} no measured time in the profile: {moves} bytes at "
+        "memory_bound.fused_bandwidth."
     )
-    if scan.backward is None:
+    if scan and scan.backward is None:
         yield (
             "The backward kernels of Mamba-2's scan have no measured time in the profile: they are "
             "assumed to move bytes as fast as the forward kernels."
@@ -136,15 +133,9 @@ def remarks_on(result: Result) -> list[str]:
     """Return remarks on a result other than extrapolation, a sentence each."""
     scenario = result.scenario
     simulated, total = result.num_simulated_ranks, scenario.num_gpus
-    remarks: list[str] = [
-        Sentence(
-            "Simulated ",
-            Number(simulated, f"{simulated}"),
-            " of ",
-            Number(total, f"{total}"),
-            " ranks (one per pipeline stage); the others behave identically.",
-        )
-    ]
+    ranks = Number(simulated, f"{simulated}"), " of ", Number(total, f"{total}"), " ranks"
+    others = " (one per pipeline stage); the others behave identically."
+    remarks: list[str] = [Sentence("Simulated ", *ranks, others)]
     if simulated == total:
         remarks = ["Every rank simulated."]
     if result.host_bound >= HOST_BOUND:

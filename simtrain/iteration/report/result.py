@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys, with_whole_numbers
 from simtrain.base.registered import registered
-from simtrain.base.values import asdict, dataclass
+from simtrain.base.values import asdict, dataclass, replace
 from simtrain.engine import Timeline
 from simtrain.errors import InputError, Location, wrong_type
 from simtrain.hardware.evidence import Evidence, RunKind, changed_entries, evidence_of, is_doubtful
-from simtrain.hardware.interval import Interval, interval_of
+from simtrain.hardware.interval import Interval, PeakErrors, interval_of, peak_errors
 from simtrain.hardware.likeness import OwnRun, RunShape, shape_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import (
@@ -147,7 +147,7 @@ class MemoryView(_View, MemoryReport):
 
     def __init__(self, result: Result) -> None:
         report = result.memory_report
-        super().__init__(report.capacity_bytes, report.stages, report.reserve_bytes, report.host)
+        super().__init__(*(getattr(report, name) for name in MemoryReport.__slots__))
         object.__setattr__(self, "_result", result)
 
     def __eq__(self, other: object) -> bool:
@@ -182,7 +182,7 @@ class Result(PlainData, Rows):
     Args:
         iteration: the timeline with its tasks, their durations, the plan and the machine.
         recompute_choice: with `recompute: auto`, the chosen recompute and the reason.
-        anchors: one's own runs, by whose errors the interval is anchored.
+        anchors: one's own runs, by whose errors the intervals are anchored.
     """
 
     json_fields: ClassVar = keys(
@@ -224,8 +224,13 @@ class Result(PlainData, Rows):
         return None if self.recompute_choice is None else str(self.recompute_choice)
 
     @cached_property
+    def peak_errors(self) -> PeakErrors:
+        return peak_errors(self.kind, self.anchors) if self.anchors else PeakErrors()
+
+    @cached_property
     def memory_report(self) -> MemoryReport:
-        return memory_report(self.plan, self.profile, self.iteration)
+        report = memory_report(self.plan, self.profile, self.iteration)
+        return replace(report, errors=self.peak_errors)
 
     @property
     def fit(self) -> FitVerdict:

@@ -9,6 +9,7 @@ import numpy as np
 
 from simtrain.base.values import dataclass
 from simtrain.engine.compiled import Floats
+from simtrain.iteration.memory.report import COMPONENT_LABELS
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.iteration.report.spans import ACTIVITIES, Spans
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Neighbours in a stack differ in lightness and in hatch: they stay distinct in greyscale.
+# Colour and hatch. Neighbours in a stack differ in lightness too: they stay distinct in greyscale.
 COMPONENT_FILLS = {
     "parameters": (style.BLUE, ""),
     "gradients": (style.SKY, "//"),
@@ -40,7 +41,6 @@ COMPONENT_FILLS = {
     "buffers": (style.GREEN, "xx"),
     "allocator": (style.GREY, ".."),
 }
-"""The colour and the hatch of each component of memory."""
 _LINES = (style.BLUE, "-"), (style.ORANGE, "--"), (style.BLACK, ":")
 
 
@@ -78,7 +78,7 @@ def _draw_peaks(axes: Axes, result: Result) -> None:
     """Draw one bar per stage, with persistent components below temporary ones."""
     heights = {
         label: [stage.components_bytes[name] / GIB for stage in result.memory.stages]
-        for name, label in result.memory.labels.items()
+        for name, label in COMPONENT_LABELS.items()
     }
     style.draw_stage_bars(axes, heights, COMPONENT_FILLS.values())
     axes.set_title("peak per stage", fontsize=9)

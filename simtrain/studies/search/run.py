@@ -17,12 +17,12 @@ from simtrain.base.strict_yaml import yaml_text
 from simtrain.base.values import dataclass, field, replace
 from simtrain.errors import DoesNotFitError, InputError, Location
 from simtrain.hardware.evidence import Evidence
-from simtrain.hardware.interval import Interval
+from simtrain.hardware.interval import Interval, peak_errors
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import FitVerdict, surely_fitting_bytes
 from simtrain.iteration.report.difference import Difference
 from simtrain.iteration.report.headline import iteration_line
-from simtrain.iteration.report.result import Result, evidence_for
+from simtrain.iteration.report.result import Result, evidence_for, run_kind
 from simtrain.scenario import REASONS, RULES, RecomputePolicy, Rule, Scenario, check_scenario
 from simtrain.studies.answer import Answer
 from simtrain.studies.changes import Change, all_values, changes_of, policies_near, setting_in_words
@@ -408,7 +408,8 @@ def search_layouts(request: SearchRequest) -> SearchResult:
     profile = evaluator.profile_of(request.base)
     request.check_gpus(profile)
     limit_bytes = profile.gpu.memory_capacity.value
-    safe_bytes = surely_fitting_bytes(limit_bytes)
+    errors = peak_errors(run_kind(request.base, profile), evaluator.anchors)
+    safe_bytes = surely_fitting_bytes(limit_bytes, errors)
     space = request.space()
     check_scenario(request.base, rules_of_base(space, rules_on(profile)[1:]))
     legal, base_point = _legal_points(space, profile)

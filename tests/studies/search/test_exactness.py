@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import simtrain
 from simtrain.errors import InputError
+from simtrain.hardware.interval import PeakErrors
 from simtrain.iteration.memory.report import MemoryFit, surely_fitting_bytes
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator
@@ -35,7 +36,7 @@ def limit_between(name: str, share: float) -> int:
     peaks = peaks_bytes(name)
     surely = peaks[int(share * (len(peaks) - 1))]
     limit = next(itertools.count(surely, 2**18))
-    while surely_fitting_bytes(limit) < surely:
+    while surely_fitting_bytes(limit, PeakErrors()) < surely:
         limit += 2**18
     return limit
 
