@@ -101,9 +101,9 @@ class VariationEntries(Strict):
     """Standard deviations of durations, relative to their means, and pauses.
 
     Args:
-        kernels: of the time of a GPU's kernels in a pass.
+        kernels: of the kernels of a pass, which a tensor-parallel group runs together.
         collectives: of the time of transfers and collectives.
-        gpu_spread: of the time of kernels between GPUs.
+        gpu_spread: of the time of kernels between such groups.
         pauses: rare pauses of single GPUs.
     """
 

@@ -59,10 +59,10 @@ class Variation(Section):
     are null take the entry of the hardware profile, or that of h100_sxm if it has none; 0 switches
     them off.
 
-    kernels: standard deviation of the time of a GPU's kernels in a pass, relative to its mean.
+    kernels: standard deviation of the time of the kernels of a pass, relative to its mean. The
+        tensor- and context-parallel ranks of a pass share it, because they wait for each other.
     collectives: standard deviation of the time of transfers and collectives, relative to its mean.
-    gpu_spread: standard deviation between GPUs of the time that kernels take, which is drawn once
-        for all iterations.
+    gpu_spread: the same between such groups, drawn once for all iterations.
     pauses: rare pauses of single GPUs; by default (null) the profile's.
     slow: a GPU, node or link that is slow in every iteration; null by default.
     """

@@ -60,9 +60,9 @@ def _notes(drawn: DrawnTimes) -> Part:
     note = Sentence(
         "Drawn ",
         Number(drawn.draws, f"{drawn.draws:,}"),
-        f" times with seed {drawn.seed}, each of ",
+        f" times with seed {drawn.seed}, each stage of each replica by itself: ",
         Number(simulated, f"{simulated:,}"),
-        f" of {total:,} ranks by itself{others}.",
+        f" of {total:,} ranks{others}.",
     )
     usual = format_seconds(drawn.usual_s)
     shown = f"Other figures, timelines and traces show the iteration without variation, {usual}."

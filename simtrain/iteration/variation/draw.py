@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simtrain.base.mesh import Group, Mesh
 from simtrain.base.values import dataclass
@@ -23,11 +22,10 @@ LEAST_FACTOR = 0.1
 
 @dataclass(frozen=True, slots=True)
 class RankPosition:
-    """The place of a rank: its pipeline stage, its replica, and its number among their ranks."""
+    """The place of a rank: its pipeline stage and its replica."""
 
     stage: int
     replica: int
-    member: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,8 @@ class RankLayout:
     """The ranks of an iteration.
 
     The ranks of a stage and a replica, along tensor and context parallelism, wait for each other in
-    every layer. Expert parallelism joins the replicas that exchange tokens in the same way.
+    every layer, so a pass takes all of them the same time. Expert parallelism joins the replicas
+    that exchange tokens in the same way.
 
     Args:
         mesh: of the layers that are not experts.
@@ -67,10 +66,8 @@ class RankLayout:
     def place(self, rank: int) -> RankPosition:
         """Return the place of a rank of the mesh."""
         mesh = self.mesh
-        tensor, context, replica, stage = (
-            rank // mesh.stride(axis) % mesh.size(axis) for axis in ("tp", "cp", "dp", "pp")
-        )
-        return RankPosition(stage, replica, tensor + mesh.tp * context)
+        stage, replica = (rank // mesh.stride(axis) % mesh.size(axis) for axis in ("pp", "dp"))
+        return RankPosition(stage, replica)
 
     def ranks_on_node(self, rank: int) -> range:
         """Return all ranks on the node of a rank."""
@@ -112,7 +109,7 @@ class Speeds:
     Args:
         layout: the ranks.
         replicas: [replicas], the numbers of the replicas that are simulated.
-        kernels: [members, stages, replicas], of kernels.
+        kernels: [stages, replicas], of kernels.
         network: [stages, replicas], of what leaves the node.
     """
 
@@ -125,7 +122,7 @@ class Speeds:
     def equal(cls, layout: RankLayout, replicas: Ints) -> Speeds:
         """Return ranks without a difference."""
         shape = layout.mesh.pp, len(replicas)
-        return cls(layout, replicas, np.ones((layout.members, *shape)), np.ones(shape))
+        return cls(layout, replicas, np.ones(shape), np.ones(shape))
 
     def replica_index(self, replica: int) -> int | None:
         """Return the place of a replica among those that are simulated."""
@@ -203,19 +200,9 @@ class DrawnTasks:
         return len(self.replicas)
 
     @cached_property
-    def kernel_speeds(self) -> NDArray[np.float32]:
-        """[members, tasks that follow kernels, replicas], factors of every iteration.
-
-        Single precision is enough for random factors, and takes half the time.
-        """
-        stages = self.stage_of[self.responding["kernels"].tasks]
-        return self.speeds.kernels[:, stages].astype(np.float32)
-
-    @cached_property
-    def slowest_kernels(self) -> Floats:
-        """[tasks that follow kernels, replicas], the factor of the slowest member."""
-        slowest: Floats = self.speeds.kernels.max(axis=0)
-        of_tasks: Floats = slowest[self.stage_of[self.responding["kernels"].tasks]]
+    def kernel_speeds(self) -> Floats:
+        """[tasks that follow kernels, replicas], factors of every iteration."""
+        of_tasks: Floats = self.speeds.kernels[self.stage_of[self.responding["kernels"].tasks]]
         return of_tasks
 
     @cached_property
@@ -245,7 +232,7 @@ class Draw:
 
     Args:
         tasks: the tasks.
-        kernels: [tasks that follow kernels, replicas], factors of the slowest member.
+        kernels: [tasks that follow kernels, replicas], factors.
         collectives: [tasks that follow collectives, replicas], factors.
         added_s: [tasks, replicas], time that is added; None for none.
     """
@@ -258,7 +245,7 @@ class Draw:
     @classmethod
     def usual(cls, tasks: DrawnTasks) -> Draw:
         """Return the iteration in which only speeds differ."""
-        return cls(tasks, tasks.slowest_kernels)
+        return cls(tasks, tasks.kernel_speeds)
 
     def add(self, task: Ints, replica: Ints, seconds: Floats) -> None:
         """Add time to tasks of replicas."""

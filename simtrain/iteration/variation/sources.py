@@ -96,15 +96,15 @@ class _Normal(Source):
 
 
 class KernelJitter(_Normal):
-    """The kernels of each GPU in each pass: a stage waits for the slowest of its ranks."""
+    """The kernels of a stage in each pass, on all ranks that wait for each other in its layers."""
 
     name, text = "kernels", "kernels vary by {:.1%} from pass to pass"
 
     def disturb(self, draw: Draw, rng: Generator) -> None:
+        # The deviation was measured on passes of tensor-parallel groups, which wait for their
+        # slowest rank in every layer: a factor for each rank would count that wait twice.
         speeds = draw.tasks.kernel_speeds
-        factors = normal_factors(self.sigma, speeds.shape, rng)
-        factors *= speeds
-        draw.kernels = factors.max(axis=0).astype(np.float64)
+        draw.kernels = speeds * normal_factors(self.sigma, speeds.shape, rng)
 
 
 class CollectiveJitter(_Normal):
@@ -120,9 +120,9 @@ class CollectiveJitter(_Normal):
 
 
 class GpuSpread(_Normal):
-    """The kernels of each GPU, in all iterations."""
+    """The kernels of a stage's ranks, in all iterations; measured on groups as `KernelJitter`."""
 
-    name, text = "gpu_spread", "GPUs differ by {:.1%}"
+    name, text = "gpu_spread", "stages and replicas differ by {:.1%}"
     is_of_seed = True
 
     def persist(self, speeds: Speeds, rng: Generator) -> None:
@@ -167,14 +167,10 @@ class SlowPart(Source):
         return {layout.place(rank).replica for rank in self._ranks(layout)}
 
     def persist(self, speeds: Speeds, rng: Generator) -> None:
+        factors = speeds.network if self.what == "link" else speeds.kernels
         places = [speeds.layout.place(rank) for rank in self._ranks(speeds.layout)]
-        if self.what == "link":
-            for stage, of_node in {(place.stage, place.replica) for place in places}:
-                speeds.network[stage, speeds.replica_index(of_node)] *= self.factor
-            return
-        for place in places:
-            replica = speeds.replica_index(place.replica)
-            speeds.kernels[place.member, place.stage, replica] *= self.factor
+        for stage, replica in {(place.stage, place.replica) for place in places}:
+            factors[stage, speeds.replica_index(replica)] *= self.factor
 
 
 # ---------------------------------------------------------------------------------------- pauses

@@ -1,5 +1,7 @@
 """Where ranks are, which replicas wait for each other, and how durations follow their causes."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -20,15 +22,15 @@ def layout_of(scenario: Scenario) -> RankLayout:
     return RankLayout.of(simtrain.run(scenario).plan)
 
 
-def test_every_rank_has_a_place_of_its_own() -> None:
+def test_every_stage_of_a_replica_has_as_many_ranks() -> None:
     scenario = simtrain.load_scenario("llama3_405b")
     layout = layout_of(scenario)
     places = [layout.place(rank) for rank in range(scenario.num_gpus)]
-    assert len(set(places)) == scenario.num_gpus
+    assert set(Counter(places).values()) == {layout.members}
     # Megatron-LM's order: tensor-parallel ranks are neighbours, then replicas, then stages.
-    assert places[7] == RankPosition(stage=0, replica=0, member=7)
-    assert places[8] == RankPosition(stage=0, replica=1, member=0)
-    assert places[32] == RankPosition(stage=1, replica=0, member=0)
+    assert places[7] == RankPosition(stage=0, replica=0)
+    assert places[8] == RankPosition(stage=0, replica=1)
+    assert places[32] == RankPosition(stage=1, replica=0)
     assert layout.ranks_on_node(13) == range(8, 16)
 
 
