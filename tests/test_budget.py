@@ -21,7 +21,7 @@ BUDGET = {
     "workload": 9656,
     "durations": 983,
     "engine": 1092,
-    "iteration": 6846,
+    "iteration": 6829,
     "studies": 6988,
     "views": 2731,
     "render": 3957,
