@@ -219,7 +219,8 @@ class Plan:
     @property
     def num_active_parameters(self) -> int:
         whole, experts = self._whole_parameters, self.scenario.model.experts
-        idle = whole.experts * (experts.num - experts.top_k) // experts.num if experts else 0
+        of_experts = whole.frozen.experts if whole.frozen else whole.experts  # adapters never idle
+        idle = of_experts * (experts.num - experts.top_k) // experts.num if experts else 0
         return whole.total - idle
 
     @cached_property

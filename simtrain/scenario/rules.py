@@ -17,7 +17,15 @@ from simtrain.scenario.expert_rules import EXPERT_RULES
 from simtrain.scenario.memory_rules import MEMORY_RULES, RECOMPUTE_RULES
 from simtrain.scenario.model import CANONICAL_PARTS
 from simtrain.scenario.precision_rules import FP8_SAVING_RULES, PRECISION_RULES
-from simtrain.scenario.rule import Rule, Rules, against, at_most, divides, requires
+from simtrain.scenario.rule import (
+    Rule,
+    Rules,
+    against,
+    at_most,
+    divides,
+    listed,
+    requires,
+)
 from simtrain.scenario.schedule_rules import SCHEDULE_RULES, runs_two_lanes
 from simtrain.scenario.schema import Scenario
 from simtrain.schedules.schedule import most_outstanding
@@ -49,6 +57,12 @@ def _parts_without_gate(scenario: Scenario) -> bool:
     return is_listed and not _has_gate(scenario)
 
 
+def _trains_nothing(scenario: Scenario) -> bool:
+    lora, others = scenario.model.lora, ("linear_proj", "linear_fc1", "linear_fc2")
+    is_latent = scenario.model.latent_attention is not None
+    return lora is not None and is_latent and not any(map(lora.adapts, others))
+
+
 _RULES += [
     divides(
         "E460",
@@ -58,20 +72,6 @@ _RULES += [
         why="tensor-parallel ranks divide the columns of the first matrix of an adapter of "
         "linear_qkv or linear_fc1 (ColumnParallelLinear)",
         example="model: {lora: {rank: 12}}\nparallelism: {tensor: 8}",
-    ),
-    requires(
-        "E461",
-        "model.lora",
-        needs={
-            "model.experts": None,
-            "model.latent_attention": None,
-            "model.mtp_num_layers": 0,
-            "model.layer_pattern": None,
-        },
-        why="adapters of experts, latent attention, token prediction and hybrid models are not "
-        "simulated",
-        example="model: {biases: false, lora: {rank: 16}, experts: {num: 8, top_k: 2, "
-        "ffn_hidden_size: 4096}}",
     ),
     requires(
         "E463",
@@ -90,7 +90,40 @@ _RULES += [
         why="linear_fc1_gate and linear_fc1_up are the halves of a gated MLP's first product",
         example="model: {lora: {rank: 16, modules: [linear_fc1_gate]}}",
     ),
+    against(
+        "E466",
+        _trains_nothing,
+        "model.lora.modules lists no layer of a model with latent attention",
+        why="latent attention has other projections than linear_qkv, so that nothing is trained",
+        example="model: {lora: {rank: 16, modules: [linear_qkv]}, latent_attention: "
+        "{kv_lora_rank: 512}}\nattention_backend: fused",
+    ),
 ]
+
+
+@rule(
+    "E461",
+    "the experts of a rank share the adapters of Megatron-Bridge (ParallelLinearAdapter); those of "
+    "experts that several ranks divide gather outputs that are summed afterwards; others are not "
+    "simulated",
+    "model: {biases: false, lora: {rank: 16}, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
+    "parallelism: {tensor: 2, sequence_parallel: true}",
+)
+def _shares_adapters_of_experts(scenario: Scenario) -> str | None:
+    lora, split, facts = scenario.model.lora, scenario.parallelism, scenario.facts
+    adapts = lora is not None and any(map(lora.adapts, ("linear_fc1", "linear_fc2")))
+    if scenario.model.experts is None or not adapts:
+        return None
+    reasons = {
+        f"{split.ranks_of_expert} ranks divide each (parallelism.expert_tensor)": (
+            split.ranks_of_expert > 1
+        ),
+        "overlap.shared_expert is true": scenario.overlap.shared_expert,
+        "precision.fp8_dispatch is true": scenario.precision.fp8_dispatch,
+        f"software.stack is {scenario.software.stack}": facts.kernels.separate_projections,
+    }
+    named = [reason for reason, holds in reasons.items() if holds]
+    return f"model.lora.modules adapts experts while {listed(named, 'and')}" if named else None
 
 
 # Rules of the section `variation`.

@@ -37,12 +37,10 @@ from simtrain.workload.blocks import (
     add,
     add_adapter,
     attention,
-    column_linear,
     column_linears,
     dropout_add,
     latent_attention,
     norm,
-    row_linear,
 )
 from simtrain.workload.blocks.linear import AddAdapter
 from simtrain.workload.chunk import Chunk
@@ -339,7 +337,8 @@ class TransformerLayer:
                 drops_out=self.attention_dropout,
                 window=self.window,
             )
-        return self._row(tape, context, "projection", "attention", "linear_proj")
+        of_row = "projection", "attention", self.lora, "linear_proj"
+        return adapted_row(tape, context, *of_row, bias=self.biases)
 
     def _heads(self, tape: Tape, x: Tensor) -> Tensor:
         groups = self.groups or self.heads
@@ -358,7 +357,8 @@ class TransformerLayer:
             parts = {"linear_q": self.heads, "linear_k": groups, "linear_v": groups}
             parts = {module: number * channels for module, number in parts.items()}
             bias = self.qkv_biases
-            qkv = self._column(tape, x, parts, "QKV", "attention", "linear_qkv", bias=bias)
+            of_qkv = parts, "QKV", "attention", self.lora, "linear_qkv"
+            qkv = adapted_column(tape, x, *of_qkv, bias=bias)
         return attention(
             tape,
             qkv,
@@ -383,21 +383,23 @@ class TransformerLayer:
     def _products(self, tape: Tape, x: Tensor) -> Tensor:
         """Record the two linear layers of the MLP and the activation between them."""
         gated, name = self.activation in _GATED, _ACTIVATIONS[self.activation]
+        of_row = "MLP", self.lora, "linear_fc2"
         if gated and tape.microbatch.kernels.separate_projections:
             columns = {"gate": self.ffn, "up": self.ffn}
             biases = dict.fromkeys(columns, self.biases)
             adds = self._adds_adapters(tape, "linear_fc1", columns)
             gate, values = column_linears(tape, x, columns, "MLP", biases=biases, add_adapter=adds)
             y = activation(tape, (gate, values), name, gated=True, output_name=f"{name} output")
-            return self._row(tape, y, "down", "MLP", "linear_fc2")
+            return adapted_row(tape, y, "down", *of_row, bias=self.biases)
         up, down = ("gate and up", "down") if gated else ("h→4h", "4h→h")
         modules = ("linear_fc1_gate", "linear_fc1_up") if gated else ("linear_fc1",)
-        y = self._column(
+        y = adapted_column(
             tape,
             x,
             dict.fromkeys(modules, self.ffn),
             up,
             "MLP",
+            self.lora,
             "linear_fc1",
             bias=self.biases,
             skip_bias_add=True,
@@ -414,22 +416,7 @@ class TransformerLayer:
             biased=biased,
             output_name=f"{name} output",
         )
-        return self._row(tape, y, down, "MLP", "linear_fc2")
-
-    def _column(
-        self,
-        tape: Tape,
-        x: Tensor,
-        parts: Mapping[str, int],
-        name: str,
-        label: str,
-        module: str,
-        **options: Any,
-    ) -> Tensor:
-        """Record a column-parallel layer with its adapters; arguments as of `adapted_column`."""
-        if self.lora and self.lora.adapts(module):
-            return adapted_column(tape, x, parts, name, label, self.lora, module, **options)
-        return column_linear(tape, x, sum(parts.values()), name, label, **options)
+        return adapted_row(tape, y, down, *of_row, bias=self.biases)
 
     def _adds_adapters(
         self, tape: Tape, module: str, columns: Mapping[str, int]
@@ -441,13 +428,6 @@ class TransformerLayer:
         parts = zip(columns, CANONICAL_PARTS[module], strict=True)
         adapted = {name for name, part in parts if {module, part} & {*lora.modules}}
         return lambda x, y, name: add_adapter(tape, x, y, name, lora) if name in adapted else y
-
-    def _row(self, tape: Tape, x: Tensor, name: str, label: str, module: str) -> Tensor:
-        """Record a row-parallel layer to the hidden size with its adapter."""
-        bias = self.biases
-        if self.lora and self.lora.adapts(module):
-            return adapted_row(tape, x, name, label, self.lora, bias=bias)
-        return row_linear(tape, x, name, label, bias=bias)
 
     def _add(
         self, tape: Tape, branches: tuple[Tensor, ...], residual: Tensor, label: str
@@ -583,4 +563,5 @@ def _expert_mlp(scenario: Scenario, section: Experts) -> ExpertMlp:
         scenario.expert_dispatch,
         scenario.overlap.shared_expert,
         scenario.precision.fp8_dispatch,
+        scenario.model.lora,
     )

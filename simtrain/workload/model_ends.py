@@ -201,6 +201,7 @@ class InputCopy:
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
         if self.num_states > 1:
             x = tape.tensor(x.name, self.num_states * x.rows, x.width)
+            tape.with_gradient.add(x)
         return copy(tape, x, "copy of the chunk's input")
 
 
@@ -230,6 +231,7 @@ class Head:
         if self.num_predictions:
             number = 1 + self.num_predictions
             joined = tape.tensor(x.name, number * x.rows, x.width)
+            tape.with_gradient.add(joined)
             states = split_rows(tape, joined, number, "hidden states")
         # The losses of predicted tokens come first (`process_mtp_loss`).
         for number, hidden in enumerate((*states[1:], states[0])):

@@ -89,6 +89,7 @@ class StepOptions:
         keeps_gradients: gradients of all microbatches are added unsharded, even with ZeRO.
         users: ranks that use their hosts at the same time.
         lists_tensors: small tensors, which stay unsharded, are gathered at the end, in a list.
+        adapters: ranks that share the adapters of experts; None without.
         expert_data, expert_replicate_group, expert_model: as `data`, `replicate_group` and
             `model`, for the parameters of experts; None for a dense model.
         recorded: the recorded program whose optimizer this is; None for other models.
@@ -112,6 +113,7 @@ class StepOptions:
     fp8_copies: int
     replicate_group: Group | None
     keeps_gradients: bool
+    adapters: Group | None
     expert_data: Group | None
     expert_replicate_group: Group | None
     expert_model: Group | None
@@ -156,6 +158,7 @@ class StepOptions:
                 fp8_copies=_fp8_copies(scenario),
                 replicate_group=replicate_group(scenario, mesh),
                 keeps_gradients=memory.zero_stage > 1 and not scenario.reduces_every_microbatch,
+                adapters=of_experts.group("ep") if scenario.model.lora and of_experts else None,
                 expert_data=expert_data,
                 expert_replicate_group=expert_replicate_group,
                 expert_model=of_experts.group("tp", "ep", *_STAGES) if of_experts else None,
@@ -319,10 +322,17 @@ def data_reduction(
 
 
 def _reduction_of_partial_sums(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
-    if options.partial_sums is None:
-        return ()
-    num_bytes = options.held(parameters.partial_sums, from_stage=2) * options.gradient_bytes
-    return (_all_reduce("partial gradient all-reduce", num_bytes, options.partial_sums),)
+    number, experts = parameters.partial_sums, parameters.experts
+    sizes = options.held(number, from_stage=2), options.held(experts, experts, from_stage=2)
+    sums = (
+        ("partial gradient all-reduce", sizes[0], options.partial_sums),
+        ("expert adapter gradient all-reduce", sizes[1], options.adapters),
+    )
+    return tuple(
+        _all_reduce(name, number * options.gradient_bytes, group)
+        for name, number, group in sums
+        if number and group and group.num_ranks > 1
+    )
 
 
 def _embedding_reduction(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:

@@ -281,3 +281,69 @@ def test_sharded_weights_of_a_frozen_model(software: str, stage: int) -> None:
     assert states.optimizer_bytes == trained // n * (8 if fully else 12)
     gathered = [op for op in plan.steps[0].get("parameter_gather", ()) if stage == 2]
     assert total(gathered, "all_gather") == 2 * trained * (stage == 2)
+
+
+@given(
+    st.sets(st.sampled_from(ALL), min_size=1),
+    st.sampled_from([0, 48]),
+    st.sampled_from([1, 2, 4]),
+)
+def test_experts_of_a_rank_share_an_adapter(modules: set[str], shared: int, expert: int) -> None:
+    """It multiplies all rows of the rank. Frozen experts have no weight gradients; ranks of experts
+    sum the adapters' gradients over experts too, which have as many replicas as other parameters.
+    """
+    rank, top_k, ffn, experts = 8, 2, 48, 8
+    mixture = {"num": experts, "top_k": top_k, "ffn_hidden_size": ffn}
+    mixture["shared_ffn_hidden_size"] = shared
+    model = {name: value for name, value in LLAMA.items() if name != "ffn_hidden_size"}
+    model |= {"experts": mixture, "lora": {"rank": rank, "modules": sorted(modules)}}
+    scenario = scenario_with(
+        model,
+        attention_backend="fused",
+        batch={"micro": 2, "global": 16},
+        parallelism={"data": 4, "expert": expert},
+    )
+    plan, (forward, backward) = plan_of(scenario), layer_ops(scenario)
+    attention = {name: SIZES[name] for name in ("linear_qkv", "linear_proj")}
+    routed = {"linear_fc1": (64, 2 * ffn), "linear_fc2": (ffn, 64)}
+    beside = {"linear_fc1": (64, 2 * shared), "linear_fc2": (shared, 64)} if shared else {}
+
+    def low_rank(sizes: dict[str, tuple[int, int]]) -> int:
+        return rank * sum(sum(size) for name, size in sizes.items() if name in modules)
+
+    adapters = [low_rank(sizes) for sizes in (attention, routed, beside)]
+    whole = whole_parameters(plan.model, plan.microbatch)
+    assert (whole.trained.total, whole.trained.experts) == (3 * sum(adapters), 3 * adapters[1])
+    dense = plan_of(scenario.replace({"model.lora": None}))
+    assert whole.frozen and whole.frozen.total == dense.num_parameters
+    assert plan.num_active_parameters == dense.num_active_parameters + whole.trained.total
+    weights = [sum(a * b for a, b in sizes.values()) for sizes in (attention, routed, beside)]
+    weights[0] += 64 * experts  # the router
+    rows = (1, top_k, 1)
+    products = 2 * TOKENS * sum(n * w for n, w in zip(rows, weights, strict=True))
+    of_adapters = 2 * TOKENS * sum(n * w for n, w in zip(rows, adapters, strict=True))
+    scores = 4 * TOKENS * 32 * 64
+    assert total_model_flops(forward) == products + of_adapters + scores
+    assert total_model_flops(backward) == products + 2 * of_adapters + 2 * scores
+    found = [op.work for op in plan.steps[0].get("sequence_parallel", ())]
+    moved = [work.array_bytes for work in found if isinstance(work, Collective)]
+    assert moved == [4 * 3 * adapters[1]] * (expert > 1 and adapters[1] > 0)
+
+
+def test_latent_attention_and_token_prediction_have_the_adapters_of_their_layers() -> None:
+    """Latent attention has no linear_qkv; a layer of token prediction has adapters as all do."""
+    latent = LLAMA | {"latent_attention": {"kv_lora_rank": 16}, "num_query_groups": 4}
+    sizes = [128 * 4 + 64, *(sum(SIZES[name]) for name in ("linear_fc1", "linear_fc2"))]
+    options: dict[str, Any] = {"attention_backend": "fused", "software": "megatron_core"}
+    scenario = scenario_with(latent | {"lora": {"rank": 8}}, **options)
+    assert plan_of(scenario).num_trained_parameters == 3 * 8 * sum(sizes)
+    predicting = tuned(**options).replace(
+        {"model.mtp_num_layers": 1, "model.position_embedding": "rope"}
+    )
+    plan = plan_of(predicting)
+    assert plan.num_trained_parameters == 4 * 8 * sum(map(sum, SIZES.values()))
+    (backward,) = (pass_ for pass_ in plan.passes.values() if pass_.kind == "B")
+    names = [op.name for op in record_pass(backward).ops]
+    assert names.count("QKV adapter in weight gradient") == 4
+    assert names.count("logits input gradient") == 2
+    assert not [name for name in names if "weight gradient" in name and "adapter" not in name]

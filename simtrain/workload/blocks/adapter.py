@@ -24,11 +24,17 @@ A stack with separate projections has an adapter for each of them (torchtitan's 
 - Of a row-parallel layer, A is split by rows and B replicated. x A B is a partial sum as the
   layer's output is, and both are summed before the ranks reduce them.
 - Each rank has a partial sum of the gradient of the replicated matrix (`Parameter.is_whole`).
+
+The experts of a rank share one adapter for each of their products, which multiplies all rows of
+the rank at once (`ParallelLinearAdapter` of a grouped layer). It is equal on all ranks of the
+experts, which sum its gradients once more after those of the replicas
+(`allreduce_expert_parallel_replicated_grads`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from simtrain.base.values import replace
@@ -45,10 +51,12 @@ from simtrain.workload.blocks.linear import (
     without_ranks,
 )
 from simtrain.workload.ops import Phase, Tensor, elementwise
-from simtrain.workload.tape import Microbatch, Tape
+from simtrain.workload.tape import Tape
 
 _NARROW: dict[str, Any] = {"bias": False, "in_fp8": False, "has_userbuffers": False}
 """Options of the column-parallel products of adapters."""
+Product = Callable[[Tensor, int, str], Tensor]
+"""Records the product of a tensor and a matrix, from the matrix's columns and a name."""
 
 
 def adapted_column(
@@ -57,40 +65,50 @@ def adapted_column(
     parts: Mapping[str, int],
     name: str,
     label: str,
-    lora: Lora,
+    lora: Lora | None,
     module: str,
     **options: Any,
 ) -> Tensor:
-    """Record a column-parallel linear layer with at least one adapter.
+    """Record a column-parallel linear layer with its adapters, if it has any.
 
     `parts` are the columns of each part of the weight, by the name of its module in canonical LoRA;
     `module` is that of the whole layer. Other arguments are those of `column_linear`.
     """
     batch, outputs = tape.microbatch, sum(parts.values())
-    candidates = {module: outputs} if module in lora.modules else parts
-    adapted = {part: number for part, number in candidates.items() if part in lora.modules}
+    if lora is None or not lora.adapts(module):
+        return column_linear(tape, x, outputs, name, label, **options)
     input_of = batch
     if batch.sequence_parallel:
         x, input_of = all_gather(tape, x, batch.tensor, f"{label} g"), without_ranks(batch)
     y = column_linear(tape, x, outputs, name, label, input_of=input_of, **options)
+
+    def first(x: Tensor, rank: int, title: str) -> Tensor:
+        z = column_linear(tape, x, rank, title, input_of=input_of, **_NARROW)
+        return gather_columns(tape, z, f"{title} gather", all_tokens=True)
+
+    second = partial(_product_by_columns, tape)
+    return add_adapters(tape, x, y, parts, name, lora, module, first, second)
+
+
+def add_adapters(
+    tape: Tape,
+    x: Tensor,
+    y: Tensor,
+    parts: Mapping[str, int],
+    name: str,
+    lora: Lora,
+    module: str,
+    first: Product,
+    second: Product,
+) -> Tensor:
+    """Add the adapters of a layer, or of parts of it, to its output `y`; as in `adapted_column`."""
+    candidates = {module: sum(parts.values())} if module in lora.modules else parts
     low_rank = [
-        _column_adapter(
-            tape, x, columns, f"{name if part == module else part} adapter", lora, input_of
-        )
-        for part, columns in adapted.items()
+        _low_rank(tape, x, columns, name if part == module else part, lora, first, second)
+        for part, columns in candidates.items()
+        if part in lora.modules
     ]
     return _add(tape, y, _joined(tape, low_rank, y, name), name)
-
-
-def _column_adapter(
-    tape: Tape, x: Tensor, outputs: int, title: str, lora: Lora, input_of: Microbatch
-) -> Tensor:
-    """Record an adapter of a column-parallel layer, or of a part of it."""
-    with tape.training():
-        x = _dropped(tape, x, title, lora)
-        z = column_linear(tape, x, lora.rank, f"{title} in", input_of=input_of, **_NARROW)
-        z = gather_columns(tape, z, f"{title} in gather", all_tokens=True)
-        return _product_out(tape, z, outputs, title)
 
 
 def add_adapter(tape: Tape, x: Tensor, y: Tensor, name: str, lora: Lora) -> Tensor:
@@ -98,62 +116,61 @@ def add_adapter(tape: Tape, x: Tensor, y: Tensor, name: str, lora: Lora) -> Tens
 
     All ranks have all rows of the input `x`.
     """
-    batch, title = tape.microbatch, f"{name} adapter"
-    with tape.training():
-        z = _dropped(tape, x, title, lora)
-        z = replicated_linear(tape, z, lora.rank, f"{title} in", in_fp8=False)
-        outputs, alone = y.width * batch.tensor.num_ranks, without_ranks(batch)
-        z = column_linear(tape, z, outputs, f"{title} out", input_of=alone, **_NARROW)
-        z = _scaled(tape, z, title)
-    return _add(tape, y, z, name)
+    batch, options = tape.microbatch, _NARROW | {"input_of": without_ranks(tape.microbatch)}
+    first = partial(replicated_linear, tape, in_fp8=False)
+    second = partial(column_linear, tape, **options)
+    outputs = y.width * batch.tensor.num_ranks
+    low_rank = _low_rank(tape, x, outputs, name, lora, first, second)
+    return _add(tape, y, low_rank, name)
 
 
-def adapted_row(tape: Tape, x: Tensor, name: str, label: str, lora: Lora, *, bias: bool) -> Tensor:
-    """Record a row-parallel linear layer with its adapter; arguments as of `row_linear`."""
-    batch, title = tape.microbatch, f"{name} adapter"
-    low: dict[str, Any] = {"bias": False, "outputs": lora.rank, "in_fp8": False}
-    if batch.kernels.separate_projections:
-        alone = without_ranks(batch)
-        y = row_linear(tape, x, name, label, bias=bias, output_of=alone)
-        with tape.training():
-            x = _dropped(tape, x, title, lora)
-            z = row_linear(tape, x, f"{title} in", output_of=alone, **low)
-            z = replicated_linear(tape, z, y.width, f"{title} out", in_fp8=False)
-            z = _scaled(tape, z, title)
-        y = _add(tape, y, z, name)
-        if batch.tensor.num_ranks == 1:
-            return y
-        if batch.sequence_parallel:
-            return reduce_scatter(tape, y, batch.tensor, f"{label} ḡ")
-        return all_reduce(tape, y, batch.tensor, f"{label} f̄")
-    y = row_linear(tape, x, name, label, bias=bias)
-    with tape.training():
-        x, part = _dropped(tape, x, title, lora), replace(batch, sequence_parallel=False)
-        z = row_linear(tape, x, f"{title} in", output_of=part, **low)
-        z = _product_out(tape, z, y.width, title, gathers=True)
-    return _add(tape, y, z, name)
-
-
-def _dropped(tape: Tape, x: Tensor, title: str, lora: Lora) -> Tensor:
-    return dropout(tape, x, f"{title} dropout") if lora.dropout else x
-
-
-def _product_out(
-    tape: Tape, x: Tensor, outputs: int, title: str, *, gathers: bool = False
+def adapted_row(
+    tape: Tape, x: Tensor, name: str, label: str, lora: Lora | None, module: str, *, bias: bool
 ) -> Tensor:
-    """Record the product with B, whose input all ranks have; return its output, scaled."""
+    """Record a row-parallel linear layer with its adapter, if it has one, as `row_linear` does."""
+    if lora is None or not lora.adapts(module):
+        return row_linear(tape, x, name, label, bias=bias)
+    batch, separate = tape.microbatch, tape.microbatch.kernels.separate_projections
+    alone = without_ranks(batch)
+    inner = alone if separate else replace(batch, sequence_parallel=False)
+    y = row_linear(tape, x, name, label, bias=bias, output_of=alone if separate else batch)
+
+    def first(x: Tensor, rank: int, title: str) -> Tensor:
+        return row_linear(tape, x, title, bias=False, outputs=rank, in_fp8=False, output_of=inner)
+
+    def second(x: Tensor, outputs: int, title: str) -> Tensor:
+        if separate:
+            return replicated_linear(tape, x, outputs, title, in_fp8=False)
+        z = _product_by_columns(tape, x, outputs, title)
+        return gather_columns(tape, z, f"{title} gather")
+
+    z = _low_rank(tape, x, y.width, name, lora, first, second)
+    y = _add(tape, y, z, name)
+    if not separate or batch.tensor.num_ranks == 1:
+        return y
+    if batch.sequence_parallel:
+        return reduce_scatter(tape, y, batch.tensor, f"{label} ḡ")
+    return all_reduce(tape, y, batch.tensor, f"{label} f̄")
+
+
+def _product_by_columns(tape: Tape, x: Tensor, outputs: int, title: str) -> Tensor:
+    """Record a product with a matrix split by columns, whose input all ranks have."""
     input_of = replace(tape.microbatch, sequence_parallel=False)
-    y = column_linear(tape, x, outputs, f"{title} out", input_of=input_of, **_NARROW)
-    if gathers:
-        y = gather_columns(tape, y, f"{title} out gather")
-    return _scaled(tape, y, title)
+    return column_linear(tape, x, outputs, title, input_of=input_of, **_NARROW)
 
 
-def _scaled(tape: Tape, y: Tensor, title: str) -> Tensor:
-    scaled, size, phase = tape.tensor(f"{title} output", y.rows, y.width), y.num_bytes, Phase
-    forward = elementwise(f"{title} scale", size, size)
-    backward = elementwise(f"{title} scale gradient", size, size, phase.INPUT_GRADIENT)
-    return tape.record(f"{title} scale", (y,), scaled, (forward,), (backward,))
+def _low_rank(
+    tape: Tape, x: Tensor, outputs: int, name: str, lora: Lora, first: Product, second: Product
+) -> Tensor:
+    """Record an adapter alone: dropout, the products with A and with B, and the scaling."""
+    title = f"{name} adapter"
+    with tape.training():
+        z = dropout(tape, x, f"{title} dropout") if lora.dropout else x
+        y = second(first(z, lora.rank, f"{title} in"), outputs, f"{title} out")
+        scaled, size = tape.tensor(f"{title} output", y.rows, y.width), y.num_bytes
+        forward = elementwise(f"{title} scale", size, size)
+        backward = elementwise(f"{title} scale gradient", size, size, Phase.INPUT_GRADIENT)
+        return tape.record(f"{title} scale", (y,), scaled, (forward,), (backward,))
 
 
 def _joined(tape: Tape, parts: list[Tensor], whole: Tensor, name: str) -> Tensor:

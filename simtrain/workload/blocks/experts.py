@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from simtrain.base.values import replace
 from simtrain.scenario.dispatchers import DISPATCHERS
+from simtrain.scenario.model import CANONICAL_PARTS
+from simtrain.workload.blocks.adapter import adapted_column, adapted_row, add_adapters
 from simtrain.workload.blocks.elementwise import activation
 from simtrain.workload.blocks.grouped import (
     ExpertLoad,
@@ -21,13 +24,7 @@ from simtrain.workload.blocks.grouped import (
     pad_rows,
     weighted_activation,
 )
-from simtrain.workload.blocks.linear import (
-    all_gather,
-    all_to_all,
-    column_linear,
-    reduce_scatter,
-    row_linear,
-)
+from simtrain.workload.blocks.linear import all_gather, all_to_all, reduce_scatter
 from simtrain.workload.blocks.router import INDEX_BYTES, ExpertMlp, Routing, TokenPath, route
 from simtrain.workload.fp8 import (
     NarrowCopy,
@@ -212,19 +209,34 @@ class ExpertLayer:
         if self._path.fp8:
             _second_copy(tape, tokens)
         width = (1 + mlp.gated) * mlp.section.ffn_hidden_size // self.groups.tensor.num_ranks
-        if _fuses_mlp(tape):
+        if _fuses_mlp(tape) and not mlp.has_adapters:
             names = "experts up", f"experts {mlp.kernel}", "experts down"
             y = fused_mlp(tape, tokens, chances, width, load, names, gated=mlp.gated)
             return pad_rows(tape, y, rows, "experts padding dropped")
-        y = grouped_linear(tape, tokens, width, load, "experts up")
+        halves = dict.fromkeys(FC1_PARTS[: 1 + mlp.gated], width // (1 + mlp.gated))
+        y = self._linear(tokens, halves, load, "experts up", "linear_fc1")
         narrow, name = _narrow_input(tape, y), f"experts {mlp.kernel}"
         with tape.region(MOE_ACT) as region:
             y = weighted_activation(tape, y, chances, name, gated=mlp.gated, narrow=narrow)
-        arrives_cast = self._path.fp8 is not None
-        y = region.discarded_after = grouped_linear(
-            tape, y, tokens.width, load, "experts down", has_cast_gradient=arrives_cast
-        )
+        of_down = {"linear_fc2": tokens.width}, load, "experts down", "linear_fc2"
+        y = region.discarded_after = self._linear(y, *of_down)
         return pad_rows(tape, y, rows, "experts padding dropped")
+
+    def _linear(
+        self, x: Tensor, parts: dict[str, int], load: ExpertLoad, name: str, module: str
+    ) -> Tensor:
+        """Record a product of the experts, with the adapter that they share."""
+        tape, lora, shared = self.tape, self.mlp.lora, replace(load, experts=1)
+        arrives_cast = self._path.fp8 is not None and module == "linear_fc2"
+        outputs = sum(parts.values())
+        y = grouped_linear(tape, x, outputs, load, name, has_cast_gradient=arrives_cast)
+        if lora is None or not lora.adapts(module):
+            return y
+
+        def product(x: Tensor, outputs: int, title: str) -> Tensor:
+            return grouped_linear(tape, x, outputs, shared, title, in_fp8=False)
+
+        return add_adapters(tape, x, y, parts, name, lora, module, product, product)
 
     @property
     def _row_bytes(self) -> int | None:
@@ -422,6 +434,7 @@ def cast(tape: Tape, x: Tensor, element_bytes: int) -> Tensor:
     return tape.record(y.name, (x,), y, (forward,), (backward,))
 
 
+FC1_PARTS: tuple[str, ...] = CANONICAL_PARTS["linear_fc1"]
 SHARED_EXPERTS = "shared_experts"
 """Name of a region: the shared expert."""
 
@@ -471,11 +484,13 @@ def _halves_of_shared(tape: Tape, mlp: ExpertMlp, whole: Tensor) -> tuple[Beside
 
 
 def _add_shared(tape: Tape, mlp: ExpertMlp, x: Tensor, routed: Tensor) -> Tensor:
-    label, width = "shared expert", (1 + mlp.gated) * mlp.section.shared_ffn_hidden_size
+    label, width = "shared expert", mlp.section.shared_ffn_hidden_size
+    parts = dict.fromkeys(FC1_PARTS[: 1 + mlp.gated], width)
+    of_up, of_down = (mlp.lora, "linear_fc1"), (mlp.lora, "linear_fc2")
     with tape.region(SHARED_EXPERTS), tape.capturing("moe_router"):
-        y = column_linear(tape, x, width, "shared expert up", label, bias=False)
+        y = adapted_column(tape, x, parts, "shared expert up", label, *of_up, bias=False)
         y = activation(tape, y, f"shared {mlp.kernel}", gated=mlp.gated)
-        y = row_linear(tape, y, "shared expert down", label, bias=False)
+        y = adapted_row(tape, y, "shared expert down", label, *of_down, bias=False)
         y = _gate(tape, mlp, x, y)
     return _sum(tape, y, routed)
 

@@ -140,17 +140,18 @@ def grouped_linear(
     *,
     is_expert: bool = True,
     has_cast_gradient: bool = False,
+    in_fp8: bool = True,
 ) -> Tensor:
     """Record a grouped product: each expert has a weight of `x.width` × `outputs`.
 
     Without `is_expert` it is a linear layer without collectives, with the replicas of dense layers.
-    `has_cast_gradient` is as in `LinearOps`.
+    `has_cast_gradient` is as in `LinearOps`, `in_fp8` as in `column_linear`.
     """
     y, shape = tape.tensor(f"{name} output", load.rows, outputs), (load.rows, x.width, outputs)
     ops = GroupedOps(
         name,
         tape.microbatch,
-        *(*shape, *operands(tape, x, name)),
+        *(*shape, *operands(tape, x, name, in_fp8=in_fp8)),
         has_cast_gradient=has_cast_gradient,
         load=load,
     )

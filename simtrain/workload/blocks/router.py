@@ -18,7 +18,7 @@ from typing import Self
 from simtrain.base.mesh import Group
 from simtrain.base.values import dataclass
 from simtrain.scenario.dispatchers import ExpertDispatch
-from simtrain.scenario.model import Experts
+from simtrain.scenario.model import Experts, Lora
 from simtrain.workload.blocks.grouped import ExpertLoad
 from simtrain.workload.fp8 import Fp8Recipe, recipe_of
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise, gradient
@@ -212,6 +212,7 @@ class ExpertMlp:
         dispatch: name of the dispatcher (the scenario's parallelism.expert_dispatch).
         overlaps_shared: as in the scenario's overlap.shared_expert.
         fp8_dispatch: as in the scenario's precision.fp8_dispatch.
+        lora: adapters; None without.
     """
 
     section: Experts
@@ -220,6 +221,11 @@ class ExpertMlp:
     dispatch: ExpertDispatch
     overlaps_shared: bool
     fp8_dispatch: bool
+    lora: Lora | None = None
+
+    @property
+    def has_adapters(self) -> bool:
+        return self.lora is not None and any(map(self.lora.adapts, ("linear_fc1", "linear_fc2")))
 
     def capacity(self, tokens: int) -> int | None:
         section, factor = self.section, self.section.capacity_factor
