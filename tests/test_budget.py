@@ -16,12 +16,12 @@ from tests.helpers.command_line import ROOT
 BUDGET = {
     "base": 2896,
     "schedules": 2227,
-    "scenario": 6642,
+    "scenario": 6675,
     "hardware": 2518,
-    "workload": 9656,
+    "workload": 9688,
     "durations": 983,
     "engine": 1092,
-    "iteration": 6829,
+    "iteration": 6830,
     "studies": 6988,
     "views": 2731,
     "render": 3957,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9450,
     "docs/update": 890,
     "benchmarks": 1688,
-    "tests": 41272,
+    "tests": 41338,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
