@@ -104,12 +104,10 @@ class Fp8Recipe:
         """Bytes that the transpose of gathered columns reads and writes; scales only in fp4."""
         return self.copy_bytes(elements) if self.transforms else FP8_BYTES * elements
 
-    def scales_bytes(self, elements: int) -> int:
-        """Bytes of the scales of activations or gradients; a scale per tensor is not counted."""
-        return elements // self.block * self.scale_bytes if self.block else 0
-
     def copy_bytes(self, elements: int) -> int:
-        return elements // self.per_byte + self.scales_bytes(elements)
+        """Bytes of activations or gradients with scales; a scale per tensor is not counted."""
+        scales = elements // self.block * self.scale_bytes if self.block else 0
+        return elements // self.per_byte + scales
 
     def weight_bytes(self, elements: int) -> int:
         scales = elements // self.weight_block * self.scale_bytes if self.weight_block else 0

@@ -44,6 +44,7 @@ from simtrain.workload.blocks import (
 )
 from simtrain.workload.blocks.linear import AddAdapter
 from simtrain.workload.chunk import Chunk
+from simtrain.workload.hashing import hashed_once
 from simtrain.workload.model_ends import NORMS, Embedding, FinalNorm, Head, TokenPrediction
 from simtrain.workload.ops import Tensor
 from simtrain.workload.tape import Block, Microbatch, Tape, record
@@ -204,7 +205,8 @@ _READERS = {
 _Branch = Callable[[Tape, Tensor], Tensor]
 
 
-@dataclass(frozen=True, slots=True)
+@hashed_once
+@dataclass(frozen=True)
 class TransformerLayer:
     """Attention and MLP, each with a norm before and dropout after, or both in parallel.
 

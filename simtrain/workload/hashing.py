@@ -13,15 +13,17 @@ def hashed_once(cls: type[T]) -> type[T]:
     hash_of_fields = cls.__hash__
 
     def hash_once(self: T) -> int:
-        value: int | None = self.__dict__.get("_hash")
+        value: int | None = self._hash  # type: ignore[attr-defined]
         if value is None:
-            value = self.__dict__["_hash"] = hash_of_fields(self)
+            value = hash_of_fields(self)
+            object.__setattr__(self, "_hash", value)  # `__dict__` would slow down all attributes
         return value
 
     def state(self: T) -> dict[str, object]:
         # Hashes of strings differ from process to process.
         return {name: value for name, value in vars(self).items() if name != "_hash"}
 
+    cls._hash = None  # type: ignore[attr-defined]
     cls.__hash__ = hash_once  # type: ignore[method-assign, assignment]
     cls.__getstate__ = state  # type: ignore[method-assign, assignment]
     return cls

@@ -8,6 +8,7 @@ collectives. Each stream is a FIFO, and a collective also waits for the kernel i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -95,7 +96,7 @@ class Segment:
         waiting_bytes: for each op, bytes of gradients that exist while a recompute runs.
         launches: how the host launches each op.
         frees: for each op, tensors that are freed after it; empty if the segment frees none.
-        pattern: equal in segments that differ in sizes only (`lengths`).
+        pattern: one object in segments that differ in sizes only; made of the others by default.
     """
 
     ops: tuple[Op, ...]
@@ -104,7 +105,23 @@ class Segment:
     waiting_bytes: tuple[int, ...]
     launches: tuple[LaunchKind, ...]
     frees: tuple[tuple[Tensor, ...], ...] = ()
-    pattern: object = field(default_factory=object)
+    pattern: object = None
+
+    def __post_init__(self) -> None:
+        if self.pattern is None:
+            ops = [(op.name, stream_of(op), op.phase, type(op.work)) for op in self.ops]
+            launched = self.launches, *(op[_LAUNCHED:] for op in self.ops)
+            pattern = _distinct((*ops,), self.waits, self.awaited, launched)
+            object.__setattr__(self, "pattern", pattern)
+
+
+@functools.lru_cache(maxsize=4096)
+def _distinct(*pattern: object) -> object:
+    return object()  # its hash takes no time
+
+
+_LAUNCHED = Op._fields.index("informs_host")
+"""The first of the fields of an op that tell when and how often the host launches it."""
 
 
 @dataclass

@@ -16,10 +16,11 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from simtrain.base.values import fields, replace
+from simtrain.errors import SimtrainError
 
 T = TypeVar("T")
-Piece = tuple[Callable[[Any], Any], Any]
-"""A function of a block's run (`segments.BlockRun`), and a run without a length."""
+Piece = tuple[Any, ...]
+"""A function of a block's run (`segments.BlockRun`), and the run without block and microbatch."""
 _TIMES_DERIVED = 2
 """How often each piece is derived before a template is written, which takes as long as this."""
 
@@ -27,16 +28,15 @@ _TIMES_DERIVED = 2
 def for_any_length(function: Callable[[Any], T]) -> Callable[[Any], T]:
     """Cache a function of a block's run, whose results at other lengths a template fills in."""
 
-    @functools.lru_cache(maxsize=4096)
     @functools.wraps(function)
     def filled_in(run: Any) -> T:
-        batch = run.microbatch
+        block, batch, *others = run
         if isinstance(batch.seq_length, Size):
             return function(run)
-        pieces, piece = _filled(run.block, batch), (function, replace(run, microbatch=batch.alike))
-        if piece not in pieces:
-            pieces[piece] = _template(run.block, batch.alike).derive(piece, run)
-        result: T = pieces[piece]
+        pieces, piece = _filled(block, batch), (function, *others)
+        result: T | None = pieces.get(piece)
+        if result is None:
+            result = pieces[piece] = _template(block, batch.alike).derive(piece, run)
         return result
 
     return filled_in
@@ -57,13 +57,13 @@ class _Template:
     """What was derived from recordings of a block, as a function of the length."""
 
     def __init__(self) -> None:
-        self.derived: dict[Piece, None] = {}
+        self.derived: dict[Piece, Any] = {}  # with a run
         self.num_derived = 0.0  # results that were derived since the template was written
         self.pieces: tuple[Piece, ...] = ()
         self.build: Callable[[int], Sequence[Any]] = lambda length: ()
 
     def derive(self, piece: Piece, run: Any) -> Any:
-        self.derived[piece] = None
+        self.derived[piece] = run
         self.num_derived += 1
         return piece[0](run)
 
@@ -71,11 +71,13 @@ class _Template:
         """Return results at a length, if it meets the conditions; write them first if that pays."""
         if self.derived and self.num_derived >= _TIMES_DERIVED * len(self.derived):
             self.num_derived = -math.inf  # stays so if the block does what a size cannot
-            with suppress(Exception):  # of a user's block: deriving raises it again, if it is real
-                pieces, trace = tuple(self.derived), Trace()
+            # What a size lacks, or a length that a block refuses: deriving it raises that again.
+            with suppress(TypeError, AttributeError, SimtrainError):
+                trace, pieces = Trace(), tuple(self.derived)
                 size = replace(batch, seq_length=Size(trace, "v_length", batch.seq_length))
                 vars(size)["_hash"] = id(size)  # sizes have none
-                results = [call(replace(run, microbatch=size)) for call, run in pieces]
+                runs = [run._replace(microbatch=size) for run in self.derived.values()]
+                results = [piece[0](run) for piece, run in zip(pieces, runs, strict=True)]
                 self.pieces, self.build, self.num_derived = pieces, trace.compiled(results), 0
         return dict(zip(self.pieces, self.build(batch.seq_length), strict=False))
 

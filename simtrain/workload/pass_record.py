@@ -55,10 +55,6 @@ class PassRecord:
     def starts(self) -> tuple[int, ...]:
         return tuple(accumulate([len(segment.ops) for segment in self.segments], initial=0))
 
-    @property
-    def num_ops(self) -> int:
-        return self.starts[-1]
-
     def joints(self) -> Iterator[tuple[int, int]]:
         """Pairs of an op and a collective of an earlier segment that it waits for.
 
@@ -155,7 +151,6 @@ def one_op_segment(op: Op) -> Segment:
     return Segment((op,), ((),), (), (0,), (LaunchKind.CALL,), (op.reads,))
 
 
-@lru_cache(maxsize=4096)
 def _first_ops(segment: Segment) -> tuple[int, bool]:
     """Number of ops that wait for collectives awaited before a segment; whether one is a kernel.
 

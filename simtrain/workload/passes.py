@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from itertools import chain, zip_longest
 from typing import Literal, TypeAlias
 
@@ -308,10 +307,6 @@ class MergedRecord:
         ops = [*chain.from_iterable(record.ops for record in self.records)]
         return (ops[place] for place in self.order)
 
-    @cached_property
-    def num_ops(self) -> int:
-        return len(self.order)
-
 
 RankPass: TypeAlias = Pass | MergedPass
 """What a rank runs at a time."""
@@ -348,10 +343,9 @@ def issue_order(
     exchange (Megatron-LM's --delay-wgrad-compute), which then does not wait for them.
     """
     before = _stretches(forward)
-    after = [
-        _weight_gradients_last(backward, stretch) if delays_weight_gradients else stretch
-        for stretch in _stretches(backward)
-    ]
+    after = _stretches(backward)
+    if delays_weight_gradients:
+        after = [sorted(stretch, key=lambda i: _is_delayed(backward[i])) for stretch in after]
     order: list[int] = []
     for of_backward, of_forward in zip_longest(after, before, fillvalue=()):
         order += (len(forward) + place for place in of_backward)
@@ -384,10 +378,6 @@ def _stretches(ops: Sequence[Op]) -> list[Sequence[int]]:
     if start < len(ops):
         stretches.append(range(start, len(ops)))
     return stretches
-
-
-def _weight_gradients_last(ops: Sequence[Op], stretch: Sequence[int]) -> Sequence[int]:
-    return sorted(stretch, key=lambda place: _is_delayed(ops[place]))
 
 
 def _is_delayed(op: Op) -> bool:

@@ -20,12 +20,11 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from simtrain.base.values import dataclass, field, replace
 from simtrain.errors import InputError
 from simtrain.scenario.section import OP_KINDS
-from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import IssueOrder, OverlapPolicy, Segment
 from simtrain.workload.lengths import for_any_length
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise
@@ -344,9 +343,7 @@ BackwardKind = Literal["B", "I", "W"]
 """A whole backward pass, its input gradients, or its weight gradients."""
 
 
-@hashed_once
-@dataclass(frozen=True)
-class BlockRun:
+class BlockRun(NamedTuple):
     """A block on a rank, with everything that determines its segments."""
 
     block: Block

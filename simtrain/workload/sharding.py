@@ -78,10 +78,6 @@ class ShardGroups:
     data: Group
     replicate_group: Group | None = None
 
-    @property
-    def last_group(self) -> Group:
-        return self.replicate_group or self.data
-
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
@@ -420,7 +416,8 @@ class ShardedPass:
         gradient_bytes = self.batch.gradient_bytes
         adds = self.sharding.accumulates and not self.sharding.is_only_microbatch
         if adds or gradient_bytes != FP32_BYTES:
-            read, group = gradient_bytes + FP32_BYTES * adds, part.groups.last_group
+            read = gradient_bytes + FP32_BYTES * adds
+            group = part.groups.replicate_group or part.groups.data
             name, phase = "gradient accumulate", Phase.WEIGHT_GRADIENT
             op = _pass_over(name, read * shard, FP32_BYTES * shard, phase, stream_group=group)
             self.order.compute(op)

@@ -26,7 +26,6 @@ from simtrain.workload.issue import Segment
 from simtrain.workload.ops import Phase, Tensor
 from simtrain.workload.pass_record import ExchangedBytes, PassRecord
 from simtrain.workload.passes import MergedPass, Pass, PassOptions, record_merged, record_pass
-from simtrain.workload.sharding import Sharding
 from simtrain.workload.work import Product
 
 Tensors = frozenset[Tensor]
@@ -263,18 +262,15 @@ _NOTHING = ExchangedBytes(0, 0, 0, 0)
 def times_exchanges(plan: Plan) -> bool:
     """Whether the memory of a plan's passes includes what fully_shard gathers and reduces."""
     sharding = plan.options.sharding
-    return sharding is not None and _is_timed(sharding)
+    if sharding is None or not sharding.fully_shards:
+        return False
+    return sharding.reduces and sharding.accumulates and sharding.shards_parameters
 
 
 def makes_gradients(plan: Plan) -> bool:
     """Whether the only backward pass makes the gradients, which no pass starts with."""
     sharding = plan.options.sharding
     return times_exchanges(plan) and sharding is not None and sharding.is_only_microbatch
-
-
-def _is_timed(sharding: Sharding) -> bool:
-    is_in_passes = sharding.reduces and sharding.accumulates and sharding.shards_parameters
-    return sharding.fully_shards and is_in_passes
 
 
 @functools.lru_cache(maxsize=65536)
@@ -291,10 +287,9 @@ def memory_with_exchanges(pass_: Pass) -> PassMemory:
         if total_bytes <= peak_bytes:
             continue
         peak_bytes = total_bytes
-        extra_bytes = max(0, total_bytes - memory.saved_bytes)
         result = replace(
             memory,
-            extra_bytes=extra_bytes,
+            extra_bytes=max(0, total_bytes - memory.saved_bytes),
             recomputed_bytes=recomputed_bytes,
             op=op,
             gathered_bytes=exchanged.gathered,

@@ -36,7 +36,7 @@ from simtrain.workload.issue import LaunchKind, Segment, Stream, stream_of
 from simtrain.workload.ops import Phase
 from simtrain.workload.pass_record import PassRecord
 from simtrain.workload.passes import MergedRecord, RankRecord
-from simtrain.workload.work import Work
+from simtrain.workload.work import Collective, Work
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -110,7 +110,8 @@ class PassMachine:
     Args:
         seconds: returns the time of an op's work that runs alone.
         launch_s: time in which the host launches a kernel.
-        load: returns the fraction of the GPU that an op's work uses at full speed.
+        load: returns the fraction of the GPU that an op's work uses at full speed. Only that of a
+            collective depends on sizes.
         call_s: time of the host for a call of the framework, in addition to its launches.
         runs_ahead: the host does not wait for the GPU between passes.
         blocks: the host waits for each kernel and each collective that it launches.
@@ -125,6 +126,9 @@ class PassMachine:
     blocks: bool = False
     slice_s: float = 0.0
     _of_segments: RecentCache[Segment, Floats] = field(
+        default_factory=partial(RecentCache, _CACHED), repr=False, compare=False
+    )
+    _of_patterns: RecentCache[object, Any] = field(
         default_factory=partial(RecentCache, _CACHED), repr=False, compare=False
     )
 
@@ -143,22 +147,31 @@ class PassMachine:
         return num_kernels * self.launch_s + num_calls * self.call_s + slices_s
 
     def _compute_segment(self, segment: Segment) -> Floats:
+        works = [op.work for op in segment.ops]
+        rows, places = self._of_patterns.get(segment.pattern, lambda _: self._rows(segment))
+        values = np.array([[*map(self.seconds, works)], *rows])
+        for place in places:
+            values[1, place] = self.load(works[place])
+        return values
+
+    def _rows(self, segment: Segment) -> tuple[list[list[float]], list[int]]:
+        """Return [3, ops], loads and the host's seconds, and the places of collectives."""
         works, kinds, slice_s = [op.work for op in segment.ops], segment.launches, self.slice_s
         launch_s = [
             self.launch_s * op.num_kernels * (kind < LaunchKind.REPLAYED) + slice_s * op.num_slices
             for op, kind in zip(segment.ops, kinds, strict=True)
         ]
         call_s = [self.call_s * (kind is LaunchKind.CALL) for kind in kinds]
-        return np.array([[*map(self.seconds, works)], [*map(self.load, works)], launch_s, call_s])
+        places = [place for place, work in enumerate(works) if isinstance(work, Collective)]
+        return [[*map(self.load, works)], launch_s, call_s], places
 
 
 def simulate_pass(record: RankRecord, machine: PassMachine, engine: Engine = "auto") -> PassTime:
     """Simulate a pass and break down its time; all engines agree to the last bit."""
     timeline = run_pass(record, machine, engine)
     graph, ends_s, makespan_s = timeline.program.graph, timeline.end_s[1::2], timeline.makespan_s
-    is_kernel = graph.stream_of[1::2] == STREAMS.index(COMPUTE)
-    is_recompute = graph.kind_of[1::2][is_kernel] == _KINDS.index(Phase.RECOMPUTE)
-    kernel_s = (ends_s - timeline.start_s[1::2])[is_kernel]
+    kernels, is_recompute = _kernels(graph)
+    kernel_s = (ends_s - timeline.start_s[1::2])[kernels]
     compute_s, recompute_s = np.bincount(is_recompute, kernel_s, 2).tolist()
     idle_s = find_idle_seconds(timeline, _OWN, _OTHERS, _PART_OF, engine)[0]
     exposed_s, data_s = idle_s.tolist()
@@ -212,7 +225,7 @@ def pass_program(record: RankRecord, machine: PassMachine, *, has_calls: bool = 
 
     Without `has_calls`, launches do not include the calls of the framework.
     """
-    graph, runs_side_by_side = _graph(_layout(record), machine.blocks)
+    graph, runs_side_by_side = _graph(_Pattern(_key_of(record), record), machine.blocks)
     seconds, loads, launch_s, call_s = _of_ops(record, machine)
     duration_s = np.empty(graph.num_tasks)
     duration_s[::2] = launch_s + call_s if has_calls else launch_s
@@ -333,16 +346,10 @@ class _Issued:
         unled = np.concatenate([forward.unled, backward.unled])[order]
         return cls(streams, phases, waiting, awaited, host_waits, pass_of, unled)
 
-    @classmethod
-    def of(cls, record: RankRecord) -> _Issued:
-        return cls.of_merged(record) if isinstance(record, MergedRecord) else cls.of_pass(record)
-
     def previous_kernels(self) -> Ints:
         """Return [ops], the last kernel of the same pass issued before each op; -1 for none."""
-        ops, is_kernel = (
-            np.arange(len(self.streams), dtype=np.int32),
-            self.streams == Stream.COMPUTE,
-        )
+        ops = np.arange(len(self.streams), dtype=np.int32)
+        is_kernel = self.streams == Stream.COMPUTE
         last: Ints = np.empty_like(ops)
         for number in {*self.pass_of.tolist()}:
             of_pass = self.pass_of == number
@@ -362,42 +369,41 @@ class _Issued:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
-    """A record or a segment, without the sizes of its ops: only its graph depends on it."""
+class _Pattern:
+    """A record without the sizes of its ops: only its graph depends on it."""
 
     key: Hashable
-    of: Any = field(compare=False)
+    of: RankRecord = field(compare=False)
 
 
-@functools.lru_cache(maxsize=4096)
-def _layout(record: RankRecord) -> _Layout:
+def _key_of(record: RankRecord) -> Hashable:
     if isinstance(record, MergedRecord):
-        return _Layout((*map(_layout, record.records), record.order), record)
-    segments = [_segment_layout(_Layout(each.pattern, each)) for each in record.segments]
-    waits = tuple(record.joints()), tuple(record.unled), record.synchronized
-    return _Layout((*segments, *waits), record)
-
-
-@functools.lru_cache(maxsize=4096)
-def _segment_layout(each: _Layout) -> object:
-    ops = [(op.name, stream_of(op), op.phase, op.informs_host, op.needs_host) for op in each.of.ops]
-    return _distinct((*ops,), each.of.waits)
-
-
-@functools.lru_cache(maxsize=4096)
-def _distinct(*layout: object) -> object:
-    return object()  # its hash takes no time
+        return (*map(_key_of, record.records), record.order)
+    patterns = tuple([segment.pattern for segment in record.segments])
+    return patterns, record.waits, record.follows, record.synchronized, tuple(record.unled)
 
 
 @functools.lru_cache(maxsize=1024)
-def _graph(layout: _Layout, blocks: bool) -> tuple[TaskGraph, bool]:
+def _kernels(graph: TaskGraph) -> tuple[Ints, Ints]:
+    """Return the ops that are kernels, and for each of them 1 if it recomputes, else 0."""
+    kernels = np.flatnonzero(graph.stream_of[1::2] == STREAMS.index(COMPUTE))
+    is_recompute = graph.kind_of[1::2][kernels] == _KINDS.index(Phase.RECOMPUTE)
+    return kernels, is_recompute.astype(np.intp)
+
+
+@functools.lru_cache(maxsize=1024)
+def _graph(pattern: _Pattern, blocks: bool) -> tuple[TaskGraph, bool]:
     """Return the tasks of a pass, and whether a collective can overlap another op.
 
     An op waits for its launch and awaited collectives. A collective waits for the previous kernel
     of its pass, unless its record says that it does not. A launch waits for an op whose result the
     host needs; its run-ahead ends there. If launches block, it waits for the op before.
     """
-    issued, names = _Issued.of(layout.of), [op.name for op in layout.of.ops]
+    record, names = pattern.of, [op.name for op in pattern.of.ops]
+    if isinstance(record, MergedRecord):
+        issued = _Issued.of_merged(record)
+    else:
+        issued = _Issued.of_pass(record)
     ops = np.arange(len(issued.streams), dtype=np.int32)
     if blocks:
         issued = replace(issued, host_waits=np.stack([ops[1:], ops[:-1]], axis=1))

@@ -62,7 +62,7 @@ class Machine:
     _steps: RecentCache[tuple[StepOptions, Parameters], dict[str, float]] = field(
         default_factory=_new_cache, repr=False
     )
-    _pass_machines: dict[tuple[float, float, bool, bool], PassMachine] = field(
+    _pass_machines: dict[tuple[float | None, float, bool, bool], PassMachine] = field(
         default_factory=dict, repr=False
     )
 
@@ -99,15 +99,14 @@ class Machine:
 
     def pass_machine(self, options: PassOptions | None = None) -> PassMachine:
         """Return what determines the time of passes; by default the host is the profile's alone."""
-        launch_s, call_s, runs_ahead, blocks = None, 0.0, False, False
+        host: tuple[float | None, float, bool, bool] = (None, 0.0, False, False)
         if options is not None:
-            launch_s, runs_ahead, blocks = options.launch_s, options.runs_ahead, options.blocks
-            call_s = options.call_s / self.profile.call_speed
-        host = self.host_issue_s(launch_s), call_s, runs_ahead, blocks
+            host = options.launch_s, options.call_s, options.runs_ahead, options.blocks
         if host not in self._pass_machines:
-            seconds, load = self.model.seconds, self.model.device_load
-            slice_s, how = self.profile.host.issue.value, (seconds, host[0], load, *host[1:])
-            self._pass_machines[host] = PassMachine(*how, slice_s=slice_s)
+            launch_s, call_s = self.host_issue_s(host[0]), host[1] / self.profile.call_speed
+            times = self.model.seconds, launch_s, self.model.device_load, call_s, *host[2:]
+            slice_s = self.profile.host.issue.value
+            self._pass_machines[host] = PassMachine(*times, slice_s=slice_s)
         return self._pass_machines[host]
 
     def _run(self, pass_: RankPass) -> PassTime:
