@@ -344,16 +344,6 @@ def switch_s(
     return latency_s + (num_ranks + 1) * array_bytes / num_ranks / link_bytes_per_s
 
 
-def most_of_link(num_ranks: int) -> float:
-    """The largest bus bandwidth of an all-reduce inside a node, as a fraction of a GPU's link.
-
-    nccl-tests counts the bytes of a ring, 2 (n - 1)/n of the array, whatever the algorithm
-    (PERFORMANCE.md of NVIDIA/nccl-tests). The switch needs only (n + 1)/n (`switch_s`), so the
-    count can be 2 (n - 1)/(n + 1) of the link, 1.56 for 8 GPUs; a ring reaches 1.
-    """
-    return max(1.0, 2 * (num_ranks - 1) / (num_ranks + 1))
-
-
 FALLBACK = Ring()
 """The algorithm of collectives that the chosen one cannot perform, as in NCCL."""
 ALGORITHMS: dict[str, CollectiveAlgorithm] = {

@@ -9,7 +9,7 @@ from simtrain.base.entry import Count, Entry, Fraction, Positive, Strict, Text
 from simtrain.base.mesh import Domains
 from simtrain.base.quantities import Bytes, BytesPerSecond, NonNegativeSeconds
 from simtrain.base.strict_yaml import FieldError
-from simtrain.hardware.algorithms import ALL_REDUCE, most_of_link
+from simtrain.hardware.algorithms import ALL_REDUCE
 
 
 class Level(Strict):
@@ -113,7 +113,7 @@ class CollectiveCurve(Strict):
 
     `efficiency[i]` applies to arrays of `array_bytes[i]` (the whole array, as in nccl-tests) and is
     interpolated between sizes. It counts bytes as nccl-tests' bus bandwidth does, so that of an
-    all-reduce can be above 1 (`most_of_link`).
+    all-reduce can be above 1 (`most_fraction`).
     """
 
     num_ranks: Annotated[int, Field(ge=2)]
@@ -149,8 +149,13 @@ Curves = Entry[Annotated[list[CollectiveCurve], Field(min_length=1)]]
 
 
 def most_fraction(kind: str, num_ranks: int) -> float:
-    """The most of the link that the bus bandwidth of a collective inside a node can be."""
-    return most_of_link(num_ranks) if kind == ALL_REDUCE else 1.0
+    """The largest bus bandwidth of a collective inside a node, as a fraction of a GPU's link.
+
+    nccl-tests counts the bytes of a ring, 2 (n - 1)/n of the array, whatever the algorithm
+    (PERFORMANCE.md of NVIDIA/nccl-tests). An all-reduce in the switch needs only (n + 1)/n
+    (`switch_s`), so the count can be 2 (n - 1)/(n + 1) of the link, 1.56 for 8 GPUs.
+    """
+    return max(1.0, 2 * (num_ranks - 1) / (num_ranks + 1)) if kind == ALL_REDUCE else 1.0
 
 
 class IntraNode(Strict):

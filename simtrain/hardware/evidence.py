@@ -148,7 +148,6 @@ def sentences_of(evidence: Iterable[Evidence]) -> list[str]:
     return [*dict.fromkeys(each.sentence for each in evidence)]
 
 
-_NEWEST_STACK = "megatron_core"
 ErrorOfRun = Annotated[float, Field(gt=-1)]
 """Predicted / measured - 1: a predicted time is above 0."""
 DataType = Literal["bf16", "fp16", "fp32", "fp8", "fp4"]
@@ -255,7 +254,7 @@ def usual_stack(cluster: str) -> str:
     errors = validated_on(cluster)
     if errors and errors.usual_software:
         return errors.usual_software
-    return errors.measured_runs[0].software if errors and errors.measured_runs else _NEWEST_STACK
+    return errors.measured_runs[0].software if errors and errors.measured_runs else "megatron_core"
 
 
 @dataclass(frozen=True, slots=True)

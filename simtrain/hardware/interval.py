@@ -136,16 +136,8 @@ def interval_of(
     expected_s, least_s = max(factor * time_s, least_s), min(least_s, time_s)
     p5_s, p25_s = (max(expected_s / math.exp(width), least_s) for width in (whole, half))
     p75_s, p95_s = (expected_s * math.exp(width) for width in (half, whole))
-    return Interval(
-        p5_s,
-        p25_s,
-        expected_s,
-        p75_s,
-        p95_s,
-        max(p95_s / time_s, time_s / p5_s) - 1,
-        basis,
-        kind.is_lower_bound,
-    )
+    within, ends = max(p95_s / time_s, time_s / p5_s) - 1, (p5_s, p25_s, expected_s, p75_s, p95_s)
+    return Interval(*ends, within, basis, kind.is_lower_bound)
 
 
 def _known(kind: RunKind, anchors: Sequence[OwnRun]) -> tuple[list[JudgedClass], list[OwnRun]]:
@@ -184,22 +176,29 @@ class RatioInterval(PlainData):
         return f"{ends[0]} {'' if self.can_be_told else '% less '}to {last}"
 
 
-def ratio_interval(first: Interval, second: Interval, shared: float) -> RatioInterval:
-    """Return where the ratio of a second time to a first lies; `shared` correlates their errors."""
-    a, b = (math.log(each.p95_s / each.expected_s) for each in (first, second))
-    width = math.sqrt(a**2 + b**2 - 2 * shared * a * b)
+def ratio_interval(first: Interval, second: Interval, shared: tuple[float, float]) -> RatioInterval:
+    """Return where the ratio of a second time to a first lies; `shared` is of `shared_errors`."""
+    correlation, apart = shared
+    a, b = (apart * math.log(each.p95_s / each.expected_s) for each in (first, second))
+    width = math.sqrt(a**2 + b**2 - 2 * correlation * a * b)
     ratio = second.expected_s / first.expected_s
     return RatioInterval(ratio / math.exp(width), ratio, ratio * math.exp(width))
 
 
 def shared_errors(
     kinds: Sequence[RunKind], shapes: Sequence[RunShape], anchors: Sequence[OwnRun] = ()
-) -> float:
-    """Return the correlation of two runs' errors: 0 on different machines or stacks."""
+) -> tuple[float, float]:
+    """Return the correlation of two runs' errors, and how far those of their class are apart.
+
+    On different machines or stacks they share nothing.
+    """
     first, second = map(traits_of, kinds)
     if (first["machine"], first["software"]) != (second["machine"], second["software"]):
-        return 0.0
-    return error_model().shared(shapes, _known(kinds[0], anchors)[1])
+        return 0.0, 1.0
+    model, (classes, alike) = error_model(), _known(kinds[0], anchors)
+    errors = model.expected(first, classes)
+    like = [each for each in classes if first == second and not each.differences(first)]
+    return model.shared(shapes, alike), model.apart(errors, like)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +229,8 @@ def peak_errors(kind: RunKind, anchors: Sequence[OwnRun]) -> PeakErrors:
     median, number = statistics.median(logs), counted(len(logs), "run")
     credibility = 1 / (1 + (_OF_PEAK / _OF_STACK) ** 2 / len(logs))
     deviation = math.hypot(_OF_STACK * math.sqrt(1 - credibility), _OF_PEAK)
-    width = math.log(10) * deviation / math.sqrt(2)  # of Laplace's form
     basis = f"your runs' peaks were {_longer(math.exp(median), 'larger smaller large')} ({number})"
-    return PeakErrors(width, credibility * median, basis)
+    return PeakErrors(math.log(10) * deviation / math.sqrt(2), credibility * median, basis)
 
 
 def _longer(factor: float, words: str = "longer shorter long") -> str:

@@ -45,6 +45,7 @@ from simtrain.scenario.software import family_of
 Share = Annotated[float, Field(ge=0, le=1)]
 WIDEST = math.log(2)
 """No error counts as more: a time that is off by more than a factor of two is another one."""
+_SHARED_IN_CLASS = 0.4  # correlation of two runs of a judged class, on average
 RunShape = tuple[float, ...]
 """What tells whether runs of one cluster and stack are off by the same (`shape_of`)."""
 _UNITS = np.array([0.2, 0.15, 4.0, *[1.0] * 8])
@@ -239,6 +240,15 @@ class ErrorModel(Strict):
         growth = (errors.freedom + likeness * float(known @ weights[:, 1])) / freedom
         spread = errors.spread * math.sqrt((1 - likeness) * growth)
         return RunErrors(errors.centre + errors.spread * moved, spread, freedom, likeness)
+
+    def apart(self, errors: RunErrors, like: Sequence[JudgedClass]) -> float:
+        """Return how far the judged runs of a class are apart, as a share of errors to expect."""
+        freedom, squares = errors.freedom, errors.freedom * errors.spread**2
+        for each in like:
+            freedom += each.runs - 1
+            squares += (each.runs - 1) * (each.square - each.mean**2) / (1 - _SHARED_IN_CLASS)
+        of_class = RunErrors(0.0, math.sqrt(squares / freedom), freedom)
+        return of_class.half_width(0.9) / errors.half_width(0.9)
 
     def shared(self, shapes: Sequence[RunShape], anchors: Sequence[OwnRun]) -> float:
         """Return the correlation of two runs' errors, given runs of one's own."""

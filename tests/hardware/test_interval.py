@@ -17,7 +17,7 @@ from simtrain.hardware.interval import (
     ratio_interval,
     shared_errors,
 )
-from simtrain.hardware.likeness import WIDEST, OwnRun, error_model
+from simtrain.hardware.likeness import WIDEST, OwnRun, RunErrors, error_model
 from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate
 from tests.hardware.test_likeness import KIND, SHAPE
@@ -102,10 +102,23 @@ def test_ratios_are_surer_than_two_levels_and_have_no_direction(
 def test_runs_on_other_machines_and_stacks_share_no_error_and_data_types_do() -> None:
     shapes = SHAPE, SHAPE
     for other in (UNJUDGED, replace(KIND, software="eager"), replace(KIND, is_changed=True)):
-        assert shared_errors((KIND, other), shapes) == 0
+        assert shared_errors((KIND, other), shapes) == (0.0, 1.0)
     share = 1 - error_model().of_a_run
     for other in (replace(KIND, data_type="fp8"), replace(KIND, software="nemo")):
-        assert shared_errors((KIND, other), shapes) == pytest.approx(share)
+        assert shared_errors((KIND, other), shapes)[0] == pytest.approx(share)
+
+
+def test_ratios_of_a_class_are_as_sure_as_its_judged_runs_are_alike() -> None:
+    """By hand: 4 degrees of freedom with a spread of 0.1, and 12 runs off by 0.05 each way."""
+    model, errors = error_model(), RunErrors(0.0, 0.1, 4.0)
+    runs = error_model().classes[0].model_copy(update={"runs": 12, "mean": 0.1, "square": 0.0125})
+    spread = math.sqrt((4 * 0.1**2 + 11 * 0.05**2 / 0.6) / 15)
+    expected = RunErrors(0.0, spread, 15).half_width(0.9) / errors.half_width(0.9)
+    assert model.apart(errors, [runs]) == pytest.approx(expected, rel=1e-3)
+    assert model.apart(errors, []) == 1
+    both = KIND, replace(KIND, nodes="one")
+    assert shared_errors(both, (SHAPE, SHAPE))[1] < 1
+    assert shared_errors((KIND, replace(KIND, data_type="fp8")), (SHAPE, SHAPE))[1] == 1
 
 
 def test_words_of_a_ratio_name_both_ends() -> None:

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from calibrate.fit.figures import CollectiveCurveFigures
 from calibrate.fit.links import fit_curves
-from simtrain.hardware.algorithms import most_of_link, ring_bytes, switch_s
+from simtrain.hardware.algorithms import ring_bytes, switch_s
+from simtrain.hardware.cluster import most_fraction
 from simtrain.workload.work import CollectiveKind
 
 NVLS_BUS_GB_PER_S = 475.0
@@ -32,4 +33,4 @@ def test_no_bus_bandwidth_is_above_what_the_switch_lets_the_link_carry(
 ) -> None:
     seconds = switch_s(array_bytes, num_ranks, 0.0, link)
     bus = ring_bytes("all_reduce", array_bytes, num_ranks) / seconds
-    assert bus <= most_of_link(num_ranks) * link * (1 + 1e-12)
+    assert bus <= most_fraction("all_reduce", num_ranks) * link * (1 + 1e-12)
