@@ -17,7 +17,7 @@ BUDGET = {
     "base": 2896,
     "schedules": 2227,
     "scenario": 6675,
-    "hardware": 2518,
+    "hardware": 2520,
     "workload": 9688,
     "durations": 983,
     "engine": 1092,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9450,
     "docs/update": 890,
     "benchmarks": 1688,
-    "tests": 41338,
+    "tests": 41352,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
