@@ -95,7 +95,7 @@ class ScenarioColumn(PlainData):
         capacity_bytes=result.memory_report.capacity_bytes fit=result.fit
         num_gpus=result.scenario.num_gpus
         breakdown_s=result.breakdown_s critical_path_s=result.critical_path_s
-        with_more=sensitivity variation=drawn"""
+        with_more=sensitivity least_told variation=drawn"""
     )
     json_omits_none: ClassVar = frozenset({"variation"})
 
@@ -103,6 +103,11 @@ class ScenarioColumn(PlainData):
     result: Result
     sensitivity: Sensitivity
     drawn: DrawnTimes | None = None
+
+    @property
+    def least_told(self) -> float:
+        """The least saved share of the time that predictions can tell from none."""
+        return 1 - Difference(self.result, self.result).ratio.p5
 
 
 @dataclass(frozen=True, slots=True, repr=False)

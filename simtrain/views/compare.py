@@ -225,6 +225,8 @@ def _remarks(named: dict[str, ScenarioColumn]) -> Iterable[str]:
         f"host's time per kernel divided by {FACTOR}. Each iteration is simulated again."
     )
     yield "More memory saves time only with recompute: auto, which is then chosen again."
+    least = " or ".join(f"{column.least_told:.1%} ({name})" for name, column in named.items())
+    yield f"A saving below {least} cannot be told from none."
     yield from mfu_remarks(column.result.scenario for column in named.values())
     for name, column in named.items():
         fit = column.result.memory.fit

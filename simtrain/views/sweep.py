@@ -12,8 +12,11 @@ from simtrain.base.strict_yaml import as_scalar
 from simtrain.base.values import dataclass
 from simtrain.hardware.interval import Interval
 from simtrain.iteration.memory.report import FitVerdict
+from simtrain.iteration.report.difference import Difference
 from simtrain.iteration.report.headline import iteration_line
+from simtrain.iteration.report.operators import Records
 from simtrain.iteration.report.remarks import mfu_remarks
+from simtrain.iteration.report.result import Result
 from simtrain.scenario import REASONS
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.sweep.grid import MORE_IS_BETTER
@@ -24,6 +27,10 @@ from simtrain.views.kinds import COUNT, TEXT, Kind
 from simtrain.views.view import Cell, Column, Headline, Paragraphs, Row, Table, View
 
 _MAX_ROWS = 40
+_MOST_NEXT, _MOST_NAMED = 10, 3
+"""The points next to the best one that are held against it, and those of them that are named."""
+_OF_TIME = frozenset({"iteration_time_s", "tokens_per_s", "mfu", "hfu"})
+"""Objectives in proportion to time, or to its inverse."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class Summary(PlainData):
     json_fields: ClassVar = keys(
         """name=run.sweep.name out num_parts=run.sweep.num_parts num_parts_found
         num_points=run.sweep.num_points num_rows ok does_not_fit illegal excluded best
-        interval_s=interval"""
+        interval_s=interval cannot_be_told_from_best=alike"""
     )
 
     run: SweepRun
@@ -71,17 +78,39 @@ class Summary(PlainData):
         return self.run.sweep.num_points - missing - self.num_rows
 
     @cached_property
-    def best(self) -> dict[str, Any] | None:
-        """The index, the axes and the results of the best point; of equal ones, the first."""
+    def _ranked(self) -> Records:
+        """The best point and those next to it; of equal ones, the first."""
         objective = self.run.sweep.objective
         order = "desc" if objective in MORE_IS_BETTER else "asc"
         sql = f"""select "index", {objective} as "value", tokens_per_s, iteration_time_s, mfu
             from results where status = 'ok' and {objective} is not null
-            order by {objective} {order}, "index" limit 1"""
-        if not (rows := query(self.run.folder.path, sql).records()):
+            order by {objective} {order}, "index" limit {1 + _MOST_NEXT}"""
+        return query(self.run.folder.path, sql).records()
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The index, the axes and the results of the best point."""
+        if not self._ranked:
             return None
-        point = self.run.sweep.cells(rows[0]["index"])
-        return {"index": rows[0]["index"], "point": point, "objective": objective} | rows[0]
+        best, sweep = self._ranked[0], self.run.sweep
+        point = {"point": sweep.cells(best["index"]), "objective": sweep.objective}
+        return {"index": best["index"]} | point | best
+
+    @cached_property
+    def alike(self) -> list[int] | None:
+        """Indices of points next to the best one that cannot be told apart from it."""
+        if self.run.sweep.objective not in _OF_TIME or not self._ranked:
+            return None
+        return [each["index"] for each in self._ranked[1:] if not self._can_be_told(each)]
+
+    def _can_be_told(self, point: dict[str, Any]) -> bool:
+        """Whether a point is worse than the best one in nine of ten pairs of runs."""
+        best = self._ranked[0]
+        first, other = (self._result(each["index"]) for each in (best, point))
+        values = sorted((best["value"], point["value"]))
+        # How far off the simulated ratio of times may be is how far off that of objectives may be.
+        simulated = best["tokens_per_s"] / point["tokens_per_s"]
+        return bool(values[1] / values[0] * Difference(first, other).ratio.p5 > simulated)
 
     @property
     def headline(self) -> str:
@@ -93,17 +122,28 @@ class Summary(PlainData):
         fit = FitVerdict(*query(self.run.folder.path, sql).rows[0])
         scenario = self.run.sweep.scenario(best["index"])
         line = iteration_line(scenario, SimpleNamespace(**best), self.interval, fit)
-        point = ", ".join(f"{name}: {as_scalar(value)}" for name, value in best["point"].items())
-        objective = self.run.sweep.objective
+        point, objective = self.words(best["index"]), self.run.sweep.objective
         named = "" if objective in best else f" {kind_of(objective, 0.0).text(best['value'])}"
         return f"{line}; best {objective}{named} {of} ({point})"
 
+    def words(self, index: int) -> str:
+        """Return the axes of a point with their values; of another than the best, what differs."""
+        cells, best = (self.run.sweep.cells(each) for each in (index, self._ranked[0]["index"]))
+        differ = {name: value for name, value in cells.items() if value != best[name]} or cells
+        return ", ".join(f"{name}: {as_scalar(value)}" for name, value in differ.items())
+
     @cached_property
     def interval(self) -> Interval | None:
-        if (best := self.best) is None:
-            return None
-        run = Evaluator().evaluate(self.run.sweep.scenario(best["index"])).run
-        return run.interval if run else None
+        return self._result(self._ranked[0]["index"]).interval if self._ranked else None
+
+    @cached_property
+    def _evaluator(self) -> Evaluator:
+        return Evaluator()
+
+    def _result(self, index: int) -> Result:
+        result = self._evaluator.evaluate(self.run.sweep.scenario(index)).run
+        assert result is not None, "a point with an objective fits"
+        return result
 
 
 def summary_view(summary: Summary) -> View:
@@ -127,6 +167,10 @@ def _remarks(summary: Summary) -> Iterator[str]:
         yield from mfu_remarks([sweep.scenario(best["index"])])
     if summary.interval:
         yield summary.interval.sentence
+    if alike := summary.alike:
+        points = "; ".join(summary.words(index) for index in alike[:_MOST_NAMED])
+        others = f"; and {len(alike) - _MOST_NAMED} more" if alike[_MOST_NAMED:] else ""
+        yield f"The best point cannot be told apart from the points with {points}{others}."
     if summary.num_parts_found:
         yield f"{counted(summary.num_parts_found, 'part')} found on disk"
     yield f"Results are in {folder}. Query them with:"

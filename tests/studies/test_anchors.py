@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from simtrain.errors import InputError
+from simtrain.iteration.report.difference import Difference
 from simtrain.scenario import load_scenario
 from simtrain.studies.anchors import own_runs
 from simtrain.studies.search.run import search
@@ -108,3 +109,11 @@ def test_a_comparison_says_what_ones_own_runs_make_of_each_scenario() -> None:
         result = replace(simulate(load_scenario(each["name"])), anchors=runs)
         assert each["interval_s"]["p50"] == result.interval.expected_s
     assert "A: your runs like this one took" in call(*words).stdout
+
+
+def test_a_saving_is_told_from_none_as_the_ratio_of_two_equal_runs_is() -> None:
+    column = json.loads(call("compare", "llama3_8b", "--format", "json").stdout)["scenarios"][0]
+    result = simulate(load_scenario("llama3_8b"))
+    assert column["least_told"] == pytest.approx(1 - Difference(result, result).ratio.p5)
+    least = f"A saving below {column['least_told']:.1%} (A) cannot be told from none."
+    assert least in call("compare", "llama3_8b").stdout

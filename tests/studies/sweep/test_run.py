@@ -14,8 +14,9 @@ import pytest
 
 import simtrain
 from simtrain.errors import InputError
+from simtrain.iteration.report.difference import Difference
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.sweep.grid import Sweep
+from simtrain.studies.sweep.grid import Sweep, load_sweep
 from simtrain.studies.sweep.run import SerialExecutor, SweepFolder
 from tests.helpers.command_line import call, spawn
 from tests.helpers.sweep_files import NUM_PARTS, PART_SIZE, SMALL, files_of, rows_of, run, sweep_of
@@ -82,6 +83,30 @@ def test_the_summary_counts_all_points_and_names_the_best(
     values = {row["index"]: row[objective] for row in rows_of(whole) if row["status"] == "ok"}
     best = choose(values, key=values.__getitem__)
     assert (data["best"]["index"], data["best"]["value"]) == (best, values[best])
+    assert (data["cannot_be_told_from_best"] is None) == (objective in ("peak_bytes", "num_gpus"))
+
+
+@pytest.mark.parametrize("objective", ["tokens_per_s", "iteration_time_s"])
+def test_a_sweep_names_the_points_that_cannot_be_told_apart_from_the_best(
+    tmp_path: pathlib.Path, objective: str
+) -> None:
+    """Twice the batch takes twice the time of an iteration, which can be told; not of a token."""
+    file = tmp_path / "micro.yaml"
+    axes = "{batch.micro: [1, 2], batch.global: [8, 16]}"
+    file.write_text(f"base: gpt2_1_5b\naxes: {axes}\nobjective: {objective}\n", "utf-8")
+    words = ("sweep", str(file), "-o", str(tmp_path / "out"), "--workers", "1")
+    data = json.loads(call(*words, "--format", "json").stdout)
+    sweep, best = load_sweep(file), data["best"]["index"]
+    runs = [Evaluator().evaluate(sweep.scenario(index)).run for index in range(4)]
+    first, alike = runs[best], []
+    for index, result in enumerate(runs):
+        assert first and result
+        has_equal_batch = result.scenario.batch.global_ == first.scenario.batch.global_
+        if index != best and (objective == "tokens_per_s" or has_equal_batch):
+            alike += [index] * (Difference(first, result).ratio.p5 <= 1)
+    assert sorted(data["cannot_be_told_from_best"]) == alike != []
+    said = call(*words).stdout.replace("\n", " ")
+    assert "The best point cannot be told apart from the points with batch." in said
 
 
 def test_python_gets_the_rows(whole: pathlib.Path, tmp_path: pathlib.Path) -> None:
