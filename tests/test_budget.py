@@ -22,8 +22,8 @@ BUDGET = {
     "durations": 983,
     "engine": 1092,
     "iteration": 6830,
-    "studies": 6988,
-    "views": 2731,
+    "studies": 6993,
+    "views": 2777,
     "render": 3957,
     "commands": 2595,
     "top": 602,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9450,
     "docs/update": 890,
     "benchmarks": 1688,
-    "tests": 41352,
+    "tests": 41386,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
