@@ -188,6 +188,8 @@ AttentionKernel = Literal["newest", "flash_attention_2"]
 """The kernel of fused attention: the hardware profile's, or FlashAttention-2."""
 GraphModule = Literal["attn", "mlp", "moe_router", "moe_preprocess"]
 """A part of a layer that a CUDA graph can capture, by the name of Megatron-LM."""
+Ring = Literal["transformer_engine", "torch", "torch_compiled"]
+"""Whose ring attention of context-parallel ranks it is: torch's kernels may be compiled."""
 Fp8Library = Literal["none", "transformer_engine", "torchao"]
 Fp8Columns = Literal["cast", "recast"]
 """How weight gradients in fp8 get the copies by columns of their operands: cast together with the
@@ -247,6 +249,7 @@ class Kernels:
             Otherwise a kernel of its own does, unless it is fused with the activation or residual.
         log_softmax_loss: the unfused loss is torch's `F.cross_entropy`, or that of DTensor if ranks
             divide the vocabulary. Otherwise it has Megatron-LM's kernels.
+        ring: whose kernels and exchanges ring attention between context-parallel ranks has.
         narrow_loss: torch's loss stays in the compute type: nothing converts logits (fms-fsdp).
     """
 
@@ -275,6 +278,7 @@ class Kernels:
     biases_in_products: bool = False
     log_softmax_loss: bool = False
     narrow_loss: bool = False
+    ring: Ring = "transformer_engine"
 
 
 PAPER_KERNELS = Kernels()

@@ -38,7 +38,6 @@ from simtrain.workload.blocks import (
     add_adapter,
     attention,
     column_linears,
-    dropout_add,
     latent_attention,
     norm,
 )
@@ -100,8 +99,7 @@ class MambaLayer:
         name = f"Mamba {NORMS[self.normalization]}"
         y = norm(tape, x, name, self.normalization, feeds_products=True)
         y = mamba_mixer(tape, y, self.mamba, self.heads)
-        combine = dropout_add if self.hidden_dropout else add
-        return combine(tape, (y,), x, "Mamba", bias=False)
+        return add(tape, (y,), x, "Mamba", drops_out=self.hidden_dropout)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -434,8 +432,8 @@ class TransformerLayer:
     def _add(
         self, tape: Tape, branches: tuple[Tensor, ...], residual: Tensor, label: str
     ) -> Tensor:
-        combine = dropout_add if self.hidden_dropout else add
-        return combine(tape, branches, residual, label, bias=self.biases)
+        how = {"bias": self.biases, "drops_out": self.hidden_dropout}
+        return add(tape, branches, residual, label, **how)
 
 
 def _norm_is_in_linear(tape: Tape) -> bool:

@@ -71,14 +71,12 @@ class OverlapPolicy:
     def hides(self, op: Op) -> bool:
         return isinstance(op.work, Collective) and self.asynchronous >= set(op.work.group.axes)
 
-    def copy(self, op: Op, kind: CollectiveKind) -> list[Op]:
+    def copy(self, op: Op, work: Collective, kind: CollectiveKind) -> list[Op]:
         """Return the kernel that copies the array of a collective of this kind, if one does."""
-        work, family = op.work, KernelFamily.STREAM
-        if not (self.copies_sequences and isinstance(work, Collective) and work.kind is kind):
+        if not self.copies_sequences or work.kind is not kind or work.group.axes != ("tp",):
             return []
-        size, is_tensor_parallel = work.array_bytes, work.group.axes == ("tp",)
-        copy = elementwise(f"{op.name} copy", size, size, op.phase, family=family)
-        return [copy] if is_tensor_parallel else []
+        size, family = work.array_bytes, KernelFamily.STREAM
+        return [elementwise(f"{op.name} copy", size, size, op.phase, family=family)]
 
 
 Handle: TypeAlias = int
@@ -174,12 +172,12 @@ class IssueOrder:
         if op.work.group.num_ranks == 1 or not self.wanted(op):
             return None
         if is_exposed := not self.overlap.hides(op):
-            self.issue(self.overlap.copy(op, CollectiveKind.REDUCE_SCATTER))
+            self.issue(self.overlap.copy(op, op.work, CollectiveKind.REDUCE_SCATTER))
         handle = self.position
         self._append(op)
         if is_exposed:
             self.wait(handle)
-            self.issue(self.overlap.copy(op, CollectiveKind.ALL_GATHER))
+            self.issue(self.overlap.copy(op, op.work, CollectiveKind.ALL_GATHER))
         return handle
 
     def wait(self, handle: Handle | None) -> None:

@@ -16,7 +16,7 @@ from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Op
 from simtrain.workload.passes import record_pass
-from simtrain.workload.work import Collective, FusedAttention
+from simtrain.workload.work import Collective, Elementwise, FusedAttention
 from tests.helpers.lifetimes import by_hand, bytes_of
 from tests.helpers.toys import (
     SMALL_MODEL,
@@ -117,6 +117,37 @@ def test_bytes_by_hand(num_ranks: int) -> None:
     assert sent(divided(num_ranks, "all_gather")) == (ring, 2 * ring)
     heads = 2 * (query + key) * rest / num_ranks
     assert sent(divided(num_ranks, "a2a")) == (heads, heads)
+
+
+@pytest.mark.parametrize("stack", ["torchtitan", "torchtitan_compiled"])
+@pytest.mark.parametrize("way", ["p2p", "all_gather"])
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_torchs_ring_by_hand(num_ranks: int, way: str, stack: str) -> None:
+    """Heads are repeated: a block has 4,096 channels of keys and of values. Gradients are sent in
+    fp32, n times. The compiler keeps one kernel for the outputs of a step, one for its rows, and
+    two for its gradients.
+    """
+    one, each = divided(1, software=stack), divided(num_ranks, way, software=stack)
+    assert num_ranks * attention_flops(both_ways(each)) == attention_flops(both_ways(one))
+    size, row = (2 * 2048 * 4096 // num_ranks, 4 * 2048 * 32 // num_ranks)
+    blocks = 2 * (num_ranks - 1) * size
+    assert sent(each) == (blocks, blocks + num_ranks * 4 * size)
+    forward, backward = layer_ops(each)
+    moved = Counter[str]()
+    for op in (*forward, *backward):
+        if isinstance(op.work, Elementwise):
+            moved[op.name] += op.work.moved_bytes
+    steps, merge, gradients = num_ranks - 1, "output merge", "key and value gradients sum"
+    joins = 2 * (1 if stack == "torchtitan_compiled" and way == "all_gather" else steps)
+    copies = 4 if stack == "torchtitan" else 0
+    assert moved["keys and values joined"] == (joins + copies // 2) * 4 * size
+    if stack == "torchtitan":
+        assert moved[merge] == num_ranks * 3 * size + 3 * size + steps * (16 * size + 14 * row)
+        assert moved[gradients] == (1 + steps / 2) * 10 * size + (1 + 2 * steps) * 8 * size
+    else:
+        outputs = 5 * steps * size - 2 * size + 2 * row * steps
+        assert moved[merge] == outputs + 3 * row * steps
+        assert moved[gradients] == (2 + 4) * size + steps * (4 + 1 + 4) * size
 
 
 def test_bytes_of_a_hierarchy() -> None:

@@ -13,7 +13,6 @@ from simtrain.scenario.model import LatentAttention, Normalization
 from simtrain.workload.blocks.context import AttentionCore, context_attention
 from simtrain.workload.blocks.elementwise import (
     MASK_BYTES,
-    complex_rotation_kernels,
     dropout,
     join_views,
     norm,
@@ -93,10 +92,11 @@ def rotary(tape: Tape, query_key: tuple[Tensor, ...], heads: int, groups: int) -
     """
     kernels = _fused_kernels(query_key, heads, groups, "rotation", KernelFamily.ROTARY)
     if not tape.microbatch.kernels.fused_rotary:
-        is_complex = tape.microbatch.kernels.complex_rotary
-        kernels_of = complex_rotation_kernels if is_complex else rotation_kernels
+        how = {"is_complex": tape.microbatch.kernels.complex_rotary}
         sizes = _sizes(query_key, heads, groups)
-        kernels = [kernels_of(f"{part} rotation", size) for part, size in sizes.items()]
+        kernels = [
+            rotation_kernels(f"{part} rotation", size, **how) for part, size in sizes.items()
+        ]
     return _on_both(tape, query_key, "rotation", kernels)
 
 
@@ -204,8 +204,10 @@ def core_attention(
         InputError: context parallelism with unfused kernels, or an exchange of keys with
             a window (E508).
     """
-    context = core.tape.microbatch.context
+    context, kernels = core.tape.microbatch.context, core.tape.microbatch.kernels
     with core.tape.region(CORE_ATTENTION):
+        if fused and core.groups != core.heads and kernels.repeated_keys:
+            core, query_key, value = _repeated(core, query_key, value)
         if context:
             if not fused:
                 message = "unfused attention cannot run under context parallelism"
@@ -224,8 +226,6 @@ def _fused(core: AttentionCore, query_key: tuple[Tensor, ...], value: Tensor) ->
     """
     tape, name = core.tape, "fused attention"
     output, log_sum_exp = core.output(), core.log_sum_exp()
-    if core.groups != core.heads and tape.microbatch.kernels.repeated_keys:
-        core, query_key, value = _repeated(core, query_key, value)
     inputs, bits = (*query_key, value), tape.microbatch.attention_output_bits
     is_narrow = bits < _FULL_BITS and tape.microbatch.fp8_recipe
     narrow = narrow_copy(tape, output, bits, writes_rows=True) if is_narrow else None

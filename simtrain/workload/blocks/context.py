@@ -17,7 +17,7 @@ their queries and all keys, which is the same amount of work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from simtrain.base.mesh import Group
 from simtrain.base.values import dataclass, replace
@@ -151,7 +151,12 @@ class AttentionCore:
 
 
 def ring_attention(
-    core: AttentionCore, group: Group, inputs: tuple[Tensor, ...], *, saves_output: bool = True
+    core: AttentionCore,
+    group: Group,
+    inputs: tuple[Tensor, ...],
+    *,
+    saves_output: bool = True,
+    gathers: bool = False,
 ) -> Tensor:
     """Record ring attention: blocks of keys and values are sent around a ring of ranks.
 
@@ -161,11 +166,14 @@ def ring_attention(
     other direction with their gradients, to which every rank adds. The rank's own keys come last.
 
     `inputs` are queries and keys, and values. Unless it `saves_output`, the backward pass receives
-    the output with its gradient.
+    the output with its gradient. PyTorch's ring may gather all blocks at once (`_TorchRing`).
     """
     output, log_sum_exp = core.output(), core.log_sum_exp()
     saved = (*inputs, log_sum_exp, output) if saves_output else (*inputs, log_sum_exp)
-    ring = _Ring(core, group, inputs, saved, saves_output)
+    fields, kind = (core, group, inputs, saved, saves_output), core.tape.microbatch.kernels.ring
+    ring = _Ring(*fields)
+    if kind != "transformer_engine":
+        ring = _TorchRing(*fields, gathers, kind == "torch_compiled")
     return core.tape.record("ring attention", inputs, output, ring.forward, ring.backward)
 
 
@@ -407,6 +415,91 @@ def _send(name: str, num_bytes: int, group: Group, phase: Phase = Phase.FORWARD)
     return collective(name, CollectiveKind.SEND, num_bytes, group, phase, holds_bytes=0)
 
 
+@dataclass(frozen=True, slots=True)
+class _TorchRing(_Ring):
+    """The passes of PyTorch's ring attention (torch/distributed/tensor/experimental/_attention.py).
+
+    `_templated_ring_attention` sends keys and values as one array to the next rank before each
+    step, or gathers those of all ranks once. It begins with the rank's own keys in both passes.
+    `_SDPAMerger` merges outputs in fp32, and gradients are summed and sent in fp32. Each operator
+    is a kernel. If the layer is compiled, Inductor fuses them, and each collective is awaited at
+    once, because `_maybe_wrap_tensor` calls `wait_tensor` while torch traces.
+    """
+
+    gathers: bool
+    is_compiled: bool
+
+    def forward(self, order: IssueOrder) -> None:
+        """Merge the output of each step into the sum of the earlier ones."""
+        size, rows, phase = self.core.output_bytes, self.core.row_bytes, Phase.FORWARD
+        wide, (sums, sigmoid) = self._wide(size), ((2 * rows, rows), (rows, rows))
+        outputs = (2 * wide, wide), (wide + rows, wide), (2 * wide, wide)
+        merge = sums, sigmoid, *outputs, sums, sigmoid, sums
+        for step, is_last in self._steps(order, phase):
+            work = self._kernel(is_own=step == 0, is_backward=False)
+            order.compute(Op("fused attention", work, phase, holds_bytes=self._held_bytes))
+            sizes = (size, wide), *(merge if step else ()), *[(wide, size)] * is_last
+            if self.is_compiled:
+                before, after = size if step == 1 else wide, size if is_last else wide
+                sizes = ((before + size + 2 * rows, after), sums) if step else ()
+            merged = self._ops("output merge", sizes, phase)
+            order.issue(op.replace(saves=self.saved) if is_last else op for op in merged)
+
+    def backward(self, order: IssueOrder) -> None:
+        """Send the sums of gradients of keys and values after each step."""
+        block, query, sent = self.block, self.core.query_bytes, None
+        wide, wide_query = self._wide(block), self._wide(query)
+        if not self.is_compiled:
+            order.issue(self._ops("gradients zero", [(0, wide + wide_query)]))
+        for step, is_last in self._steps(order, _BACK):
+            work = self._kernel(is_own=step == 0, is_backward=True)
+            part, reads = sum(_key_parts(self.core, work).values()), self.saved if is_last else ()
+            order.compute(_kernel_gradient(work, reads, self._held_bytes + query + part))
+            order.wait(sent)
+            # The gradients of half of the keys are added to theirs, and then joined with the rest.
+            added, joined = self._wide(part), [(wide, wide)] * (2 if step else 1)
+            sums = [(added + part, added), *joined]
+            if self.is_compiled:
+                sums = [(part + (wide if step else 0), wide)]
+            order.issue(self._ops("key and value gradients sum", sums))
+            sent = order.launch(_send("their gradients to next", wide, self.group, _BACK))
+            order.wait(sent if self.is_compiled else None)
+            order.issue(self._ops("query gradient sum", [(wide_query + query, wide_query)]))
+        order.wait(sent)
+        order.issue(self._ops("gradients from fp32", [(wide + wide_query, block + query)]))
+
+    def _steps(self, order: IssueOrder, phase: Phase) -> Iterator[tuple[int, bool]]:
+        """Yield each step, and whether it is the last, when the next block is on its way."""
+        num_ranks, copy, sent = self.group.num_ranks, (self.block, self.block), None
+        kind = CollectiveKind.ALL_GATHER if self.gathers else CollectiveKind.SEND
+        size = self.block * (num_ranks if self.gathers else 1)
+        exchange = collective("keys and values exchange", kind, size, self.group, phase)
+        # Eagerly, keys and values are made contiguous first, and joined even if nobody sends them.
+        order.issue(self._ops("keys and values joined", [copy] * (not self.is_compiled), phase))
+        for step in range(num_ranks):
+            order.wait(sent)
+            is_last = step + 1 == num_ranks
+            is_sent = not is_last and not (self.gathers and step)
+            is_joined = is_sent or not (is_last or self.is_compiled)
+            order.issue(self._ops("keys and values joined", [copy] * is_joined, phase))
+            if is_sent:
+                sent = order.launch(exchange)
+                order.wait(sent if self.is_compiled else None)
+            yield step, is_last
+
+    def _ops(self, name: str, sizes: Iterable[tuple[int, int]], phase: Phase = _BACK) -> list[Op]:
+        return [elementwise(name, *size, phase, holds_bytes=self._held_bytes) for size in sizes]
+
+    @property
+    def _held_bytes(self) -> int:
+        """Inputs and their copies, blocks in flight, and three arrays in fp32 of a kernel."""
+        blocks = 2 + (self.group.num_ranks if self.gathers else 2)
+        return self.core.query_bytes + blocks * self.block + 4 * self._wide(self.core.output_bytes)
+
+    def _wide(self, num_bytes: int) -> int:
+        return num_bytes * FP32_BYTES // self.core.tape.microbatch.element_bytes
+
+
 Attend = Callable[[AttentionCore, tuple[Tensor, ...], Tensor], Tensor]
 """Records a fused kernel, from queries and keys, and values."""
 
@@ -422,6 +515,7 @@ def context_attention(
         InputError: attention has a window, and ranks exchange keys (E508).
     """
     ranks = context.heads.num_ranks
+    is_transformer_engines = core.tape.microbatch.kernels.ring == "transformer_engine"
     if ranks > 1:
         inputs = tokens_for_heads(core, context.heads, inputs)
     part = replace(
@@ -433,10 +527,10 @@ def context_attention(
         message = "attention with a window cannot exchange keys and values between ranks"
         fix = "set parallelism.context_communication to a2a"
         raise InputError.of("E508", message, fix=fix)
-    elif context.communication == "all_gather":
+    elif (gathers := context.communication == "all_gather") and is_transformer_engines:
         y = gathered_attention(part, context.keys, inputs)
     else:
-        y = ring_attention(part, context.keys, inputs, saves_output=ranks == 1)
+        y = ring_attention(part, context.keys, inputs, saves_output=ranks == 1, gathers=gathers)
     if ranks == 1:
         return y
     # A ring has not saved its output.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from simtrain.scenario.model import Normalization
 from simtrain.workload.blocks.linear import bias_gradient
@@ -109,36 +110,23 @@ def rms_norm_kernels(tape: Tape, x: Tensor, name: str) -> tuple[Ops, Ops]:
     return forward, backward
 
 
-def rotation_kernels(name: str, size: int) -> tuple[Ops, Ops]:
-    """Return the kernels of x cos + rotate_half(x) sin, of `size` bytes; tables are not counted."""
-    negate, join = ("negate half", size // 2, size // 2), ("join halves", size, size)
-    sine, cosine, add = ("sine", size, size), ("cosine", size, size), ("sum", 2 * size, size)
+def rotation_kernels(name: str, size: int, *, is_complex: bool) -> tuple[Ops, Ops]:
+    """Return the kernels of x cos + rotate_half(x) sin, of `size` bytes; tables are not counted.
+
+    Or of a product of complex numbers in fp32 (torchtitan, models/llama3, `apply_rotary_emb`).
+    """
+    half, whole, wide = (size // 2, size // 2), (size, size), 2 * size
+    negate, join, add = ("negate half", *half), ("join halves", *whole), ("sum", 2 * size, size)
+    sine, cosine = ("sine", *whole), ("cosine", *whole)
+    # Backward: both products, then the inverse of rotate_half.
+    forward, backward = (negate, join, sine, cosine, add), (cosine, sine, negate, join, add)
+    product = ("to fp32", size, wide), ("product", wide, wide), ("from fp32", wide, size)
 
     def kernels(steps: Sequence[tuple[str, int, int]], phase: Phase) -> Ops:
-        return tuple(
-            elementwise(f"{name} {step}", read, write, phase) for step, read, write in steps
-        )
+        moved = product if is_complex else steps
+        return tuple(elementwise(f"{name} {of}", read, to, phase) for of, read, to in moved)
 
-    # Backward: both products, then the inverse of rotate_half.
-    forward = kernels((negate, join, sine, cosine, add), Phase.FORWARD)
-    return forward, kernels((cosine, sine, negate, join, add), Phase.INPUT_GRADIENT)
-
-
-def complex_rotation_kernels(name: str, size: int) -> tuple[Ops, Ops]:
-    """Return the kernels of a product of complex numbers in fp32; tables are not counted.
-
-    Source: torchtitan, models/llama3 (`apply_rotary_emb`).
-    """
-    wide = 2 * size
-    forward, backward = (
-        (
-            elementwise(f"{name} to fp32", size, wide, phase),
-            elementwise(f"{name} product", wide, wide, phase),
-            elementwise(f"{name} from fp32", wide, size, phase),
-        )
-        for phase in (Phase.FORWARD, Phase.INPUT_GRADIENT)
-    )
-    return forward, backward
+    return kernels(forward, Phase.FORWARD), kernels(backward, Phase.INPUT_GRADIENT)
 
 
 def softmax_kernels(
@@ -150,25 +138,19 @@ def softmax_kernels(
     The last step is a sum, which has no backward kernel.
     """
     size = scores.num_bytes
-    scale: Ops = ()
-    lower: Ops = ()
-    scale_gradient: Ops = ()
-    if separate_masking:
-        scale = (elementwise("scores division", size, size),)
-        lower = (elementwise("softmax mask sum", size + mask_bytes, size),)
-        scale_gradient = (_gradient("scores division", size, size),)
-    forward = (
-        *scale,
+    forward = [
         elementwise("softmax mask", size + mask_bytes, size, holds_bytes=size),
-        *lower,
         elementwise("softmax", size, size, saves=(y,)),
-    )
-    backward = (
+    ]
+    backward = [
         _gradient("softmax", 2 * size, size, reads=(y,)),
         _gradient("softmax mask", size + mask_bytes, size),
-        *scale_gradient,
-    )
-    return forward, backward
+    ]
+    if separate_masking:
+        forward.insert(0, elementwise("scores division", size, size))
+        forward.insert(2, elementwise("softmax mask sum", size + mask_bytes, size))
+        backward.append(_gradient("scores division", size, size))
+    return tuple(forward), tuple(backward)
 
 
 def activation_kernels(
@@ -258,10 +240,9 @@ def norm(
             (Transformer Engine's LayerNormLinear).
         is_checkpointed: it runs again in the backward pass if the software stack checkpoints norms.
     """
-    if is_checkpointed and tape.microbatch.kernels.checkpointed_fp32_norms:
-        with tape.region(CHECKPOINTED_NORM):
-            return _norm(tape, x, name, kind, feeds_products=feeds_products)
-    return _norm(tape, x, name, kind, feeds_products=feeds_products)
+    is_region = is_checkpointed and tape.microbatch.kernels.checkpointed_fp32_norms
+    with tape.region(CHECKPOINTED_NORM) if is_region else nullcontext():
+        return _norm(tape, x, name, kind, feeds_products=feeds_products)
 
 
 def _norm(tape: Tape, x: Tensor, name: str, kind: Normalization, *, feeds_products: bool) -> Tensor:
@@ -380,50 +361,42 @@ def dropout(tape: Tape, x: Tensor, name: str, family: KernelFamily = KernelFamil
     return tape.record(name, (x,), y, (forward,), (backward,))
 
 
-def dropout_add(
-    tape: Tape, branches: tuple[Tensor, ...], residual: Tensor, label: str, *, bias: bool = True
-) -> Tensor:
-    """Record bias, dropout and residual sum in one kernel (`bias_dropout_add_fused_train`).
-
-    Several `branches` are summed before the dropout in the same kernel, as Transformer Engine does
-    for parallel attention and MLP. Each branch has a bias. A software stack without this kernel
-    runs one kernel per step, with the same backward kernels.
-    """
-    y = tape.tensor(f"{label} output with residual", residual.rows, residual.width)
-    mask = tape.tensor(f"{label} dropout mask", residual.rows, residual.width, MASK_BYTES)
-    name, size = f"{label} dropout", y.num_bytes
-    branches_bytes = sum(branch.num_bytes for branch in branches)
-    masked = size + mask.num_bytes
-    backward: Ops = (gradient(name, masked, size, reads=(mask,)),)
-    if tape.microbatch.kernels.fused_dropout_add:
-        # The residual is not counted: the block's norm saves it as its input.
-        sizes, held_bytes = (branches_bytes + residual.num_bytes, masked), branches_bytes + masked
-        fused = elementwise(f"{name} and residual", *sizes, saves=(mask,), holds_bytes=held_bytes)
-        forward: Ops = (fused,)
-    else:
-        drop = elementwise(name, size, masked, saves=(mask,))
-        add_residual = _add_residual((y,), residual, label)
-        forward = (*_branch_sum(tape, branches, label, bias=bias), drop, add_residual)
-    if bias:
-        backward += _bias_gradients(branches, name)
-    inputs, deferred = (*branches, residual), y.num_bytes if bias else 0
-    return tape.record(label, inputs, y, forward, backward, deferred_gradient_bytes=deferred)
-
-
 def add(
-    tape: Tape, branches: tuple[Tensor, ...], residual: Tensor, label: str, *, bias: bool = False
+    tape: Tape,
+    branches: tuple[Tensor, ...],
+    residual: Tensor,
+    label: str,
+    *,
+    bias: bool = False,
+    drops_out: bool = False,
 ) -> Tensor:
-    """Record the sum of tensors and their biases in one kernel, which needs no backward kernel.
+    """Record the sum of branches, their biases and the residual, with dropout before it or without.
 
-    A software stack without this kernel adds them one after another.
+    It is one kernel (`bias_dropout_add_fused_train`), which sums several `branches` first, as
+    Transformer Engine does for parallel attention and MLP. A software stack without this kernel
+    runs one kernel per step. Only dropout has a backward kernel, which is the same in both.
     """
-    y = tape.tensor(f"{label} sum", residual.rows, residual.width)
-    forward: Ops = (_add_residual(branches, residual, label),)
+    name, size = f"{label} {'dropout' if drops_out else 'sum'}", residual.num_bytes
+    output = f"{label} output with residual" if drops_out else name
+    y = tape.tensor(output, residual.rows, residual.width)
+    fused = _add_residual(branches, residual, label)
+    drop: Ops = ()
+    backward: Ops = ()
+    if drops_out:
+        mask = tape.tensor(f"{label} dropout mask", residual.rows, residual.width, MASK_BYTES)
+        masked, read = size + mask.num_bytes, sum(branch.num_bytes for branch in branches)
+        drop = (elementwise(name, size, masked, saves=(mask,)),)
+        backward = (gradient(name, masked, size, reads=(mask,)),)
+        # The residual is not counted: the block's norm saves it as its input.
+        sizes, held_bytes = (read + size, masked), read + masked
+        fused = elementwise(f"{name} and residual", *sizes, saves=(mask,), holds_bytes=held_bytes)
+    forward: Ops = (fused,)
     if not tape.microbatch.kernels.fused_dropout_add:
         add_residual = _add_residual((y,), residual, label)
-        forward = (*_branch_sum(tape, branches, label, bias=bias), add_residual)
-    backward = _bias_gradients(branches, f"{label} sum") if bias else ()
-    inputs, deferred = (*branches, residual), y.num_bytes if bias else 0
+        forward = (*_branch_sum(tape, branches, label, bias=bias), *drop, add_residual)
+    if bias:
+        backward += tuple(bias_gradient(name, branch) for branch in branches)
+    inputs, deferred = (*branches, residual), size if bias else 0
     return tape.record(label, inputs, y, forward, backward, deferred_gradient_bytes=deferred)
 
 
@@ -443,7 +416,3 @@ def _branch_sum(tape: Tape, branches: tuple[Tensor, ...], label: str, *, bias: b
     bias = bias and not (batch.kernels.biases_in_products and batch.tensor.num_ranks == 1)
     biases = [elementwise(f"{label} bias", size, size) for size in sizes if bias]
     return (*biases, *(elementwise(f"{label} branches", 2 * size, size) for size in sizes[1:]))
-
-
-def _bias_gradients(branches: tuple[Tensor, ...], name: str) -> Ops:
-    return tuple(bias_gradient(name, branch) for branch in branches)

@@ -89,32 +89,29 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool) -> None:
         ("softmax of logits", fp32, fp32, shifted, None),
     )
     forward = _kernels_of(steps[is_fp32:], tape, kept)
-    forward += _loss_sum(batch)
     # The gradient overwrites the softmax.
     reads = (kept,) if is_fp32 else ()
     backward = [gradient("cross entropy", fp32, fp32, reads=reads, holds_bytes=0, family=family)]
     if not is_fp32:
-        sizes, phase = (fp32, logits_bytes), Phase.INPUT_GRADIENT
-        backward.append(
-            elementwise("logits from fp32", *sizes, phase, reads=(kept,), family=family)
-        )
+        last = "logits from fp32", fp32, logits_bytes, Phase.INPUT_GRADIENT
+        backward.append(elementwise(*last, reads=(kept,), family=family))
     tape.record("cross entropy", (logits,), (), forward, backward)
 
 
 def _kernels_of(steps: Iterable[tuple[Any, ...]], tape: Tape, kept: Tensor) -> list[Op]:
     """Return a kernel per step: its name, bytes read, written and held, and what ranks then reduce.
 
-    The softmax saves `kept`.
+    The softmax saves `kept`. At the end, context-parallel ranks sum the loss.
     """
     ops, family = [], KernelFamily.CROSS_ENTROPY
-    num_bytes = tape.microbatch.tokens * FP32_BYTES
     for name, *sizes, held_bytes, reduced in steps:
         saves = (kept,) if "softmax" in name else ()
         ops.append(elementwise(name, *sizes, saves=saves, holds_bytes=held_bytes, family=family))
         if reduced:
+            num_bytes = tape.microbatch.tokens * FP32_BYTES * (1 + (" and " in reduced))
             token_sum = CollectiveKind.ALL_REDUCE, num_bytes, tape.microbatch.tensor
             ops.append(collective(f"cross entropy {reduced}", *token_sum))
-    return ops
+    return ops + _loss_sum(tape.microbatch)
 
 
 def _log_softmax_loss(tape: Tape, logits: Tensor) -> None:
@@ -141,6 +138,7 @@ def _log_softmax_loss(tape: Tape, logits: Tensor) -> None:
         forward = [Op("log-softmax of logits", work, Phase.FORWARD, (kept,), holds_bytes=most)]
         work = label_loss_work(rows, _LABEL_BYTES)
         forward.append(Op("loss of labels", work, Phase.FORWARD, holds_bytes=narrow + fp32))
+        forward += _loss_sum(batch)
         work, most = log_softmax_gradient_work(rows, row_bytes), 3 * fp32
         backward.append(Op("log-softmax gradient", work, phase, reads=(kept,), holds_bytes=most))
     else:
@@ -162,7 +160,6 @@ def _log_softmax_loss(tape: Tape, logits: Tensor) -> None:
     if not is_fp32:
         forward.insert(0, elementwise("logits to fp32", narrow, fp32))
         backward.append(elementwise("logits from fp32", fp32, narrow, phase))
-    forward += _loss_sum(batch)
     tape.record("cross entropy", (logits,), (), forward, backward)
 
 
@@ -174,23 +171,17 @@ def _native_fusion(tape: Tape, logits: Tensor) -> None:
     together. The fp32 logits stay until the loss is computed, beside the exponentials, which are
     saved. The gradient is computed in the compute type.
     """
-    batch, logits_bytes = tape.microbatch, logits.num_bytes
     kept = tape.tensor("softmax of logits", logits.rows, logits.width, FP32_BYTES)
-    fp32, token_bytes = kept.num_bytes, batch.tokens * FP32_BYTES
-    is_fp32 = logits.element_bytes == FP32_BYTES
-    converted, family = 0 if is_fp32 else fp32, KernelFamily.CROSS_ENTROPY
-    both, all_reduce = logits_bytes + converted, CollectiveKind.ALL_REDUCE
-    most = both + fp32
-    forward = [
-        elementwise("logits maximum", logits_bytes, converted, holds_bytes=both, family=family),
-        collective("cross entropy maximum", all_reduce, token_bytes, batch.tensor),
-        elementwise("exponentials", fp32, fp32, holds_bytes=most, family=family),
-        collective("cross entropy target and sum", all_reduce, 2 * token_bytes, batch.tensor),
-        elementwise(kept.name, fp32, fp32, saves=(kept,), holds_bytes=most, family=family),
-    ]
-    forward += _loss_sum(batch)
+    fp32, logits_bytes, family = kept.num_bytes, logits.num_bytes, KernelFamily.CROSS_ENTROPY
+    converted = 0 if logits.element_bytes == FP32_BYTES else fp32
+    both, most = logits_bytes + converted, logits_bytes + converted + fp32
+    steps = (
+        ("logits maximum", logits_bytes, converted, both, "maximum"),
+        ("exponentials", fp32, fp32, most, "target and sum"),
+        (kept.name, fp32, fp32, most, None),
+    )
     backward = gradient("cross entropy", fp32, logits_bytes, reads=(kept,), family=family)
-    tape.record("cross entropy", (logits,), (), forward, (backward,))
+    tape.record("cross entropy", (logits,), (), _kernels_of(steps, tape, kept), (backward,))
 
 
 def _loss_sum(batch: Microbatch) -> list[Op]:
@@ -241,19 +232,15 @@ _SECTOR_BYTES = 32
 """The least that a GPU reads from HBM."""
 
 
-def _is_cached(row_bytes: float) -> bool:
-    return row_bytes <= _CACHED_ROW_BYTES
-
-
 def log_softmax_work(rows: int, row_bytes: int) -> Elementwise:
     """Return the log-softmax of rows: three passes that read, one of which writes."""
-    size, passes = rows * row_bytes, 1 if _is_cached(row_bytes) else 3
+    size, passes = rows * row_bytes, 1 if row_bytes <= _CACHED_ROW_BYTES else 3
     return Elementwise(passes * size, size, KernelFamily.CROSS_ENTROPY)
 
 
 def log_softmax_gradient_work(rows: int, row_bytes: int) -> Elementwise:
     """Return the gradient: two passes over the gradient, one over the log-probabilities."""
-    size, passes = rows * row_bytes, 2 if _is_cached(row_bytes) else 3
+    size, passes = rows * row_bytes, 2 if row_bytes <= _CACHED_ROW_BYTES else 3
     return Elementwise(passes * size, size, KernelFamily.CROSS_ENTROPY, is_backward=True)
 
 
