@@ -16,9 +16,9 @@ from tests.helpers.command_line import ROOT
 BUDGET = {
     "base": 2896,
     "schedules": 2227,
-    "scenario": 6675,
+    "scenario": 6679,
     "hardware": 2520,
-    "workload": 9688,
+    "workload": 9732,
     "durations": 983,
     "engine": 1092,
     "iteration": 6830,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9450,
     "docs/update": 890,
     "benchmarks": 1688,
-    "tests": 41386,
+    "tests": 41417,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
