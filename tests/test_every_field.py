@@ -186,6 +186,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "software.attention_speed": (FUSED, 0.5),
     "software.host_issue": ({}, "50 us"),
     "software.host_call": ({}, "50 us"),
+    "software.optimizer_threads": ({"memory.offload_optimizer": True}, 2),
     "software.blocking_launches": ({"hardware.host.issue": "50 us"}, True),
     "software.cuda_graph_modules": ({"software.host_call": "50 us"}, ["attn"]),
     "attention_backend": ({}, "fused"),

@@ -390,7 +390,7 @@ class DurationModel:
         assert link is not None, "scenario.check refuses offloading without a host_link"
         is_adam = work.resource is HostResource.ADAM
         of_each = (link.adam_bandwidth if is_adam else link.bandwidth).value
-        if link.single_bandwidth is None:
-            return of_each
-        shared = of_each * gpus / users
-        return shared if is_adam else min(shared, link.single_bandwidth.value)
+        shared = of_each * gpus / users if is_adam or link.single_bandwidth else of_each
+        alone = link.adam_thread_bandwidth if is_adam else link.single_bandwidth
+        number = work.threads if is_adam else 1
+        return min(shared, number * alone.value) if alone and number else shared

@@ -217,15 +217,15 @@ class HostLink(Strict):
     """The host's bandwidths, per GPU while all GPUs of a node use them, and its memory.
 
     `bandwidth` is for copies between the GPU and pinned host memory, one way: GPUs that share a
-    PCIe switch or a CPU have their part of it, as its source says. `adam_bandwidth` is for the
-    host's Adam, which reads and writes 28 bytes per parameter. `memory` is that of a node; without
-    it, the memory that copies need is not checked. `single_bandwidth` is that of copies while no
-    other GPU of the node uses its link. With it, n GPUs of a node that use their links share the
-    node's bandwidths, and none has more than this; without it, they have no more than all do.
+    PCIe switch or a CPU have their part of it, as its source says. `adam_bandwidth` is for Adam on
+    all cores, which moves 28 bytes per parameter, `adam_thread_bandwidth` for one of its threads.
+    `memory` is a node's; without it, copies' memory is not checked. `single_bandwidth` is for the
+    copies of one GPU alone: with it, fewer GPUs share the bandwidth of all, up to this.
     """
 
     bandwidth: Entry[BytesPerSecond]
     adam_bandwidth: Entry[BytesPerSecond]
+    adam_thread_bandwidth: Entry[BytesPerSecond] | None = None
     memory: Entry[Bytes] | None = None
     single_bandwidth: Entry[BytesPerSecond] | None = None
 

@@ -337,6 +337,8 @@ class StackFacts:
         host_call: host time of a call of the framework (a module's forward pass, a node of
             autograd) in addition to that of its kernels, such as 100 us; on the host of an H100
             (host.speed 1).
+        optimizer_threads: threads of each rank that run Adam on the host
+            (memory.offload_optimizer); 0 for all cores of the host.
         blocking_launches: the host waits for each kernel and each collective of a pass that it
             launches (CUDA_LAUNCH_BLOCKING=1), so that none overlaps another.
         cuda_graph_modules: parts of each layer that CUDA graphs capture (Megatron-LM's
@@ -374,6 +376,7 @@ class StackFacts:
     trained_fp8_recipes: _Recipes = ()
     host_issue: NonNegativeSeconds | None = None
     host_call: NonNegativeSeconds = 0.0
+    optimizer_threads: CountOrZero = 0
     blocking_launches: bool = False
     cuda_graph_modules: Annotated[tuple[GraphModule, ...], Field(strict=False)] = ()
 
@@ -570,6 +573,7 @@ _OVERRIDABLE = {
     "cublas_workspace": "32 MiB",
     "host_issue": "25 us",
     "host_call": "100 us",
+    "optimizer_threads": "1",
     "blocking_launches": "true",
 }
 """Entries that a scenario may override, each with an example."""

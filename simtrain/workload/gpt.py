@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -348,10 +348,9 @@ class TransformerLayer:
             sizes = {"query": self.heads, "key": groups, "value": groups}
             columns = {name: number * channels for name, number in sizes.items()}
             biases = dict.fromkeys(columns, self.qkv_biases)
-            adds = self._adds_adapters(tape, "linear_qkv", columns)
-            query, key, value = column_linears(
-                tape, x, columns, "attention", biases=biases, add_adapter=adds
-            )
+            adds = self._adapts_each(tape, "linear_qkv", columns)
+            each = column_linears(tape, x, columns, "attention", biases=biases, adapt=adds)
+            query, key, value = each
             qkv = query, key, value
         else:
             parts = {"linear_q": self.heads, "linear_k": groups, "linear_v": groups}
@@ -387,8 +386,8 @@ class TransformerLayer:
         if gated and tape.microbatch.kernels.separate_projections:
             columns = {"gate": self.ffn, "up": self.ffn}
             biases = dict.fromkeys(columns, self.biases)
-            adds = self._adds_adapters(tape, "linear_fc1", columns)
-            gate, values = column_linears(tape, x, columns, "MLP", biases=biases, add_adapter=adds)
+            adds = self._adapts_each(tape, "linear_fc1", columns)
+            gate, values = column_linears(tape, x, columns, "MLP", biases=biases, adapt=adds)
             y = activation(tape, (gate, values), name, gated=True, output_name=f"{name} output")
             return adapted_row(tape, y, "down", *of_row, bias=self.biases)
         up, down = ("gate and up", "down") if gated else ("h→4h", "4h→h")
@@ -418,14 +417,12 @@ class TransformerLayer:
         )
         return adapted_row(tape, y, down, *of_row, bias=self.biases)
 
-    def _adds_adapters(
-        self, tape: Tape, module: str, columns: Mapping[str, int]
-    ) -> AddAdapter | None:
+    def _adapts_each(self, tape: Tape, module: str, names: Iterable[str]) -> AddAdapter | None:
         """Return what records adapters of separate projections; None if none has one."""
         lora = self.lora
         if lora is None or not lora.adapts(module):
             return None
-        parts = zip(columns, CANONICAL_PARTS[module], strict=True)
+        parts = zip(names, CANONICAL_PARTS[module], strict=True)
         adapted = {name for name, part in parts if {module, part} & {*lora.modules}}
         return lambda x, y, name: add_adapter(tape, x, y, name, lora) if name in adapted else y
 

@@ -87,7 +87,7 @@ class StepOptions:
         state_bytes: bytes per parameter of master weight, momentum and variance.
         replicate_group: ranks that hold equal shards; None if `data` contains all replicas.
         keeps_gradients: gradients of all microbatches are added unsharded, even with ZeRO.
-        users: ranks that use their hosts at the same time.
+        users: ranks that use their hosts at the same time; threads of each that run Adam there.
         lists_tensors: small tensors, which stay unsharded, are gathered at the end, in a list.
         adapters: ranks that share the adapters of experts; None without.
         expert_data, expert_replicate_group, expert_model: as `data`, `replicate_group` and
@@ -120,6 +120,7 @@ class StepOptions:
     fused_adam: bool
     fully_shards: bool
     users: int | None
+    threads: int
     lists_tensors: bool
     recorded: RecordedStep | None
 
@@ -163,6 +164,7 @@ class StepOptions:
                 expert_replicate_group=expert_replicate_group,
                 expert_model=of_experts.group("tp", "ep", *_STAGES) if of_experts else None,
                 users=mesh.num_ranks if memory.offload_optimizer else None,
+                threads=scenario.facts.optimizer_threads if memory.offload_optimizer else 0,
                 lists_tensors=scenario.lists_tensors,
                 recorded=recorded,
             )
@@ -383,7 +385,8 @@ def _update(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
     gradients = _held(options, parameters, from_stage=2) * options.shard_gradient_bytes
     zero = _stream("gradient zero", 0, gradients)
     if options.offloads:
-        on_host = HostWork((ADAM_READS + ADAM_WRITES) * fp32, HostResource.ADAM, options.users)
+        moved, users = (ADAM_READS + ADAM_WRITES) * fp32, options.users
+        on_host = HostWork(moved, HostResource.ADAM, users, options.threads)
         back = HostWork(model, HostResource.LINK, options.users)
         return (
             Op("Adam on the host", on_host, Phase.OPTIMIZER),

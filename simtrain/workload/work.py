@@ -401,11 +401,13 @@ class HostWork:
         num_bytes: bytes of one rank.
         resource: what they use.
         users: ranks that use it at the same time, on all nodes; None for all GPUs of a node.
+        threads: threads of a rank that run Adam; 0 for its share of all cores.
     """
 
     num_bytes: int
     resource: HostResource
     users: int | None = None
+    threads: int = 0
 
 
 Product: TypeAlias = Gemm | GroupedGemm | FusedAttention | ScanKernel

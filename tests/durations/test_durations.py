@@ -245,14 +245,24 @@ def test_a_send_is_a_transfer_to_the_next_rank_of_its_group() -> None:
 
 
 @pytest.mark.parametrize(
-    ("users", "link", "adam"),
-    # A DGX-2's 16 GPUs reach 48 GB/s together, one alone 12; they share Adam.
-    [(None, 3, 2.475), (512, 3, 2.475), (8, 6, 4.95), (1, 12, 39.6)],
+    ("users", "threads", "link", "adam"),
+    # A DGX-2's 16 GPUs reach 48 GB/s together, one alone 12; they share 190.4 GB/s of Adam, of
+    # which a thread reaches 13.3.
+    [
+        (None, 0, 3, 11.9),
+        (512, 1, 3, 11.9),
+        (8, 0, 6, 23.8),
+        (8, 1, 6, 13.3),
+        (1, 0, 12, 190.4),
+        (1, 2, 12, 26.6),
+    ],
 )
-def test_gpus_share_what_their_host_has(users: int | None, link: float, adam: float) -> None:
+def test_gpus_share_what_their_host_has(
+    users: int | None, threads: int, link: float, adam: float
+) -> None:
     model = DurationModel(load_profile("v100_dgx2"))
-    times_s = [model.seconds(HostWork(10**9, one, users)) for one in HostResource]
-    assert times_s == pytest.approx([1 / link, 1 / adam])
+    works = [HostWork(10**9, resource, users, threads) for resource in HostResource]
+    assert [*map(model.seconds, works)] == pytest.approx([1 / link, 1 / adam])
 
 
 def test_work_beyond_all_measurements_is_extrapolated() -> None:

@@ -44,7 +44,7 @@ def test_a_users_own_profile_without_runs_is_not_judged(
 ) -> None:
     one = evidence(profile(tmp_path, "mine", runs))
     assert (one.level, one.judged) == ("fitted on kernels", False)
-    assert "18 of 56 entries" in one.text and "not yet compared" in one.text
+    assert "18 of 57 entries" in one.text and "not yet compared" in one.text
 
 
 def test_a_doubt_makes_a_profile_uncertain_also_if_it_was_judged(tmp_path: pathlib.Path) -> None:

@@ -116,12 +116,10 @@ def add_adapter(tape: Tape, x: Tensor, y: Tensor, name: str, lora: Lora) -> Tens
 
     All ranks have all rows of the input `x`.
     """
-    batch, options = tape.microbatch, _NARROW | {"input_of": without_ranks(tape.microbatch)}
+    outputs, alone = y.width * tape.microbatch.tensor.num_ranks, without_ranks(tape.microbatch)
     first = partial(replicated_linear, tape, in_fp8=False)
-    second = partial(column_linear, tape, **options)
-    outputs = y.width * batch.tensor.num_ranks
-    low_rank = _low_rank(tape, x, outputs, name, lora, first, second)
-    return _add(tape, y, low_rank, name)
+    second = partial(column_linear, tape, **_NARROW, input_of=alone)
+    return _add(tape, y, _low_rank(tape, x, outputs, name, lora, first, second), name)
 
 
 def adapted_row(

@@ -418,7 +418,7 @@ def column_linears(
     label: str,
     *,
     biases: dict[str, bool],
-    add_adapter: AddAdapter | None = None,
+    adapt: AddAdapter | None = None,
 ) -> tuple[Tensor, ...]:
     """Record column-parallel linear layers of one input; each returns all tokens, outputs / t wide.
 
@@ -430,10 +430,10 @@ def column_linears(
         outputs: columns of each whole weight by the name of its products, multiples of t (E507).
         label: name of the collectives f and g.
         biases: by the name of the products, whether the layer adds a bias.
-        add_adapter: records the layers' adapters, which read the input before it is cast to fp8.
+        adapt: records the layers' adapters, which read the input before it is cast to fp8.
     """
     batch, num_ranks = tape.microbatch, tape.microbatch.tensor.num_ranks
-    whole = _replicated(tape, x, label, in_fp8=add_adapter is None)
+    whole = _replicated(tape, x, label, in_fp8=adapt is None)
     gathered = replace(batch, sequence_parallel=False)
     results: list[Tensor] = []
     for name, width in outputs.items():
@@ -451,7 +451,7 @@ def column_linears(
         )
         parameters = _parameters(ops, bias=adds_bias)
         y = ops.record(tape, whole, y, (layer.forward, layer.backward), *parameters)
-        results.append(add_adapter(whole, y, name) if add_adapter else y)
+        results.append(adapt(whole, y, name) if adapt else y)
     return tuple(results)
 
 

@@ -20,12 +20,12 @@ def offloaded(stage: int, **sections: Any) -> Scenario:
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("precision", [{}, NARROW, {"compute": "fp16", "gradients": "fp16"}])
 def test_offload_by_hand(stage: int, precision: dict[str, str]) -> None:
-    """Gradients cross the link, the host moves 28 bytes per parameter, 16-bit
+    """Gradients cross the link, one thread of the host moves 28 bytes per parameter, 16-bit
     parameters come back.
     """
     scenario = offloaded(stage, precision=precision)
     free = {"memory_bound__kernel_latency": 0.0, "memory_bound__stream_bandwidth": 2e12}
-    link = {"host_link__bandwidth": 20e9, "host_link__adam_bandwidth": 7e9}
+    link = {"host_link__bandwidth": 20e9, "host_link__adam_thread_bandwidth": 7e9}
     part = math.ceil(num_parameters(scenario) / scenario.parallelism.data)
     spans = {span.name: span for span in run(scenario, **free, **link).timeline.spans()}
     size = scenario.gradient_bytes
