@@ -16,7 +16,7 @@ from tests.helpers.command_line import ROOT
 BUDGET = {
     "base": 2896,
     "schedules": 2227,
-    "scenario": 6679,
+    "scenario": 6683,
     "hardware": 2520,
     "workload": 9732,
     "durations": 983,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9450,
     "docs/update": 890,
     "benchmarks": 1688,
-    "tests": 41417,
+    "tests": 41428,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
