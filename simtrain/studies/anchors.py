@@ -76,26 +76,23 @@ def _logs(row: ValidatedRun) -> list[float | None]:
     return [None if error is None else -math.log1p(error) for error in errors]
 
 
-def _measured(file: str, text: str) -> tuple[float | None, int | None]:
+def _measured(file: str, text: str) -> tuple[float | None, float | None]:
     """Return the time and the peak of a text such as "10.5 s, 61.3 GiB", which may have only one.
 
     Raises:
         InputError: it has neither, or one of them twice (E904).
     """
-    times_s, peaks_bytes, problem = list[float](), list[int](), ""
-    try:
-        for part in text.split(","):
-            if part.rstrip().endswith("B"):
-                peaks_bytes.append(parse_bytes(part))
-            else:
-                times_s.append(parse_seconds(part))
-        if max(len(times_s), len(peaks_bytes)) > 1:
-            problem = "a run has one time and one peak"
-    except UnitError as error:
-        problem = str(error)
-    problem = problem or next(filter(None, map(wrong_time, times_s)), "")
-    problem = problem or next(filter(None, map(wrong_peak, peaks_bytes)), "")
-    if problem:
-        fix = f'write "{file}=10.5 s", "{file}=61.3 GiB" or "{file}=10.5 s, 61.3 GiB"'
-        raise InputError.of("E904", problem, Location(f"--measured {file}={text}"), fix)
-    return next(iter(times_s), None), next(iter(peaks_bytes), None)
+    values = dict[bool, float]()
+    for part in text.split(","):
+        is_peak = part.rstrip().endswith("B")
+        try:
+            value = parse_bytes(part) if is_peak else parse_seconds(part)
+            problem = wrong_peak(value) if is_peak else wrong_time(value)
+            problem = "a run has one time and one peak" if is_peak in values else problem
+        except UnitError as error:
+            value, problem = 0.0, str(error)
+        if problem:
+            fix = f'write "{file}=10.5 s", "{file}=61.3 GiB" or "{file}=10.5 s, 61.3 GiB"'
+            raise InputError.of("E904", problem, Location(f"--measured {file}={text}"), fix)
+        values[is_peak] = value
+    return values.get(False), values.get(True)
