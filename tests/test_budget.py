@@ -22,7 +22,7 @@ BUDGET = {
     "durations": 983,
     "engine": 1092,
     "iteration": 6830,
-    "studies": 6993,
+    "studies": 6990,
     "views": 2777,
     "render": 3957,
     "commands": 2595,
