@@ -79,8 +79,8 @@ def times_by_engine(program: Program) -> dict[str, tuple[Floats, Floats]]:
     timeline = simulate(program, "simpy")
     times = {"simpy": (timeline.start_s, timeline.end_s)}
     for name, is_compiled in (("compiled loops", True), ("plain loops", False)):
-        start_s, end_s = run_loops(program, is_compiled=is_compiled)
-        times[name] = start_s, end_s
+        timeline = run_loops(program, is_compiled=is_compiled)
+        times[name] = timeline.start_s, timeline.end_s
     return times
 
 

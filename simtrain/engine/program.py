@@ -29,9 +29,7 @@ def find_order(
     """Write the tasks to `order`, each after all tasks that it waits for; return their number.
 
     Args:
-        queue_starts, queue: the tasks of stream s are `queue[queue_starts[s]:queue_starts[s + 1]]`,
-            in order.
-        after_starts, after: task i waits for `after[after_starts[i]:after_starts[i + 1]]`.
+        queue_starts, queue, after_starts, after: as in `TaskGraph`.
         order: [tasks], the result. Tasks of a deadlock are missing.
 
     Streams take turns, so that neighbours in the order do not wait for each other's sums.
@@ -59,38 +57,28 @@ def find_order(
 
 
 def find_longest_paths(
-    order: Ints, wait_starts: Ints, waits: Ints, duration_s: Floats, start_s: Floats, end_s: Floats
+    wait_starts: Ints, waits: Ints, number_of: Ints, seconds: Floats, start_s: Floats, end_s: Floats
 ) -> None:
-    """Write the start and end of each task.
+    """Write the start and end of each task, both in the order of `TaskGraph.order`.
 
     Args:
-        order: as `find_order` writes it.
         wait_starts, waits: as in `TaskGraph.waits_in_order`.
-        duration_s: [tasks].
+        number_of: [tasks], in this order; a task lasts `seconds[number_of[i]]`.
         start_s, end_s: [tasks], the results.
     """
     number = 0
-    for place in range(len(order)):
+    for place in range(len(number_of)):
         moment = 0.0
         while number < wait_starts[place + 1]:
             moment = max(moment, end_s[waits[number]])
             number += 1
-        task = order[place]
-        start_s[task] = moment
-        end_s[task] = moment + duration_s[task]
+        start_s[place] = moment
+        end_s[place] = moment + seconds[number_of[place]]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task, which occupies one stream.
-
-    Args:
-        name: name in reports.
-        stream: name of the stream.
-        duration_s: its time if it runs at full speed.
-        after: indices, in the program, of tasks that end before it starts.
-        kind: label in reports.
-    """
+    """A task on one stream; it starts after the tasks with the indices `after`."""
 
     name: str
     stream: str
@@ -132,8 +120,7 @@ class TaskGraph:
             raise InputError([self._bad_wait(index, other) for index, other in pairs])
 
     def __repr__(self) -> str:
-        num_streams = len(self.used_streams)
-        return f"<TaskGraph: {self.num_tasks:,} tasks on {num_streams:,} streams>"
+        return f"<TaskGraph: {self.num_tasks:,} tasks on {len(self.used_streams):,} streams>"
 
     @property
     def num_tasks(self) -> int:
@@ -180,8 +167,16 @@ class TaskGraph:
         return order[:num_ready].copy()
 
     @cached_property
+    def is_in_order(self) -> bool:
+        return np.array_equal(self.order, np.arange(self.num_tasks))
+
+    @cached_property
+    def kinds_in_order(self) -> Ints:
+        return np.array(self.kind_of[self.order], np.int32)
+
+    @cached_property
     def waits_in_order(self) -> tuple[Ints, Ints]:
-        """`starts, waits`: `order[i]` waits for `waits[starts[i]:starts[i + 1]]`.
+        """`starts, waits`: `order[i]` waits for `order[j]`, j in `waits[starts[i]:starts[i + 1]]`.
 
         The first is the task before it on its stream, if there is one.
         """
@@ -191,7 +186,7 @@ class TaskGraph:
         # Tasks of a deadlock have the place after all others.
         place = np.full(self.num_tasks, len(self.order))
         place[self.order] = np.arange(len(self.order))
-        return rows_of(len(self.order) + 1, place[waiting], awaited)
+        return rows_of(len(self.order) + 1, place[waiting], place[awaited])
 
     def queues(self) -> dict[str, list[int]]:
         starts, queue = self.queue
@@ -218,7 +213,7 @@ class Program:
 
     Args:
         graph: the tasks.
-        duration_s: [tasks], time at full speed.
+        seconds: [tasks], time at full speed, or [kinds] if tasks `of_kinds` take equal time.
         link_loads: loads of tasks on links; None without shared links.
 
     Raises:
@@ -226,25 +221,26 @@ class Program:
     """
 
     graph: TaskGraph
-    duration_s: Floats
+    seconds: Floats
     link_loads: LinkLoads | None = None
+    of_kinds: bool = False
 
     def __post_init__(self) -> None:
-        seconds = self.duration_s
+        seconds = self.seconds
         if not (seconds.min(initial=0.0) >= 0 and seconds.max(initial=0.0) < np.inf):
-            bad = np.flatnonzero(~((seconds >= 0) & (seconds < np.inf)))
+            bad = np.flatnonzero(~((self.duration_s >= 0) & (self.duration_s < np.inf)))
             raise InputError([*map(self._bad_duration, bad.tolist())])
+
+    @cached_property
+    def duration_s(self) -> Floats:
+        return self.seconds.take(self.graph.kind_of) if self.of_kinds else self.seconds
 
     def __repr__(self) -> str:
         return repr(self.graph).replace("TaskGraph", "Program")
 
     @classmethod
     def of(cls, tasks: Iterable[Task]) -> Program:
-        """Build a program from single tasks.
-
-        Raises:
-            InputError: as `TaskGraph` and `Program`.
-        """
+        """Build a program from single tasks; errors are those of `TaskGraph` and `Program`."""
         tasks = tuple(tasks)
         graph = TaskGraph(
             *_numbered([task.stream for task in tasks]),

@@ -41,17 +41,14 @@ def run_replicas(program: ReplicaProgram) -> tuple[Floats, Floats]:
     """Return the starts and the ends of all tasks, [tasks, draws, replicas] each.
 
     They equal those of `simulate` for the tasks of every replica on streams of its own, to the last
-    bit.
-
-    Raises:
-        DeadlockError: some tasks can never start.
+    bit; so do its errors.
     """
     graph, size = program.graph, program.duration_s.shape
     if len(graph.order) < graph.num_tasks:
         is_unfinished = ~np.isin(np.arange(graph.num_tasks), graph.order)
         raise DeadlockError(tuple(find_waits(graph, is_unfinished)))
     start_s, end_s = np.zeros(size), np.zeros(size)
-    starts, waits = (array.tolist() for array in graph.waits_in_order)
+    starts, waits = graph.waits_in_order[0].tolist(), graph.order[graph.waits_in_order[1]].tolist()
     sizes = np.minimum(program.group_sizes, size[2]).tolist()
     for place, task in enumerate(graph.order.tolist()):
         begin_s, duration_s = start_s[task], program.duration_s[task]

@@ -11,7 +11,7 @@ from simtrain.base.extras import require
 from simtrain.base.values import dataclass
 from simtrain.engine.compiled import Flags, Floats, Ints, run_loop, runs_compiled
 from simtrain.engine.program import Program, TaskGraph, find_longest_paths
-from simtrain.engine.sharing import SharingTasks, run_sharing
+from simtrain.engine.sharing import run_sharing
 from simtrain.engine.timeline import Timeline, idle_seconds
 from simtrain.errors import InputError, Problem, SimtrainError
 
@@ -87,22 +87,17 @@ def simulate(program: Program, engine: Engine = "auto") -> Timeline:
     if engine == "simpy":
         from simtrain.engine.simulator import simulate_events
 
-        times_s = np.array(simulate_events(program))
+        timeline = Timeline(program, np.array(simulate_events(program)))
     else:
         is_compiled = runs_loops_compiled(engine, program.num_tasks)
-        times_s = run_loops(program, is_compiled=is_compiled)
-    timeline = Timeline(program, *times_s)
+        timeline = run_loops(program, is_compiled=is_compiled)
     if timeline.makespan_s == np.inf:
         raise DeadlockError(tuple(find_waits(program.graph, np.isinf(timeline.end_s))))
     return timeline
 
 
 def runs_loops_compiled(engine: Engine, num_tasks: int = 0) -> bool:
-    """Return whether an engine compiles loops, when `num_tasks` tasks are simulated next.
-
-    Raises:
-        InputError: as `simulate`.
-    """
+    """Return whether an engine compiles loops, when `num_tasks` tasks are simulated next."""
     if engine not in get_args(Engine):
         known = ", ".join(get_args(Engine))
         raise InputError([Problem("E504", f"engine is {engine!r}", fix=f"write one of {known}")])
@@ -122,16 +117,16 @@ def find_idle_seconds(
     return idle_s
 
 
-def run_loops(program: Program, *, is_compiled: bool) -> Floats:
-    """Return [2, tasks], the starts and ends of tasks; infinity if a task never starts or ends."""
-    graph, duration_s, times_s = program.graph, program.duration_s, np.empty((2, program.num_tasks))
+def run_loops(program: Program, *, is_compiled: bool) -> Timeline:
+    """Return the times of all tasks; infinity if a task never starts or ends."""
+    graph, times_s = program.graph, np.empty((2, program.num_tasks))
     if program.link_loads or len(graph.order) < program.num_tasks:
         times_s.fill(np.inf)  # otherwise each element is written
     if program.link_loads is None:
-        paths = graph.order, *graph.waits_in_order, duration_s
+        number_of = graph.kinds_in_order if program.of_kinds else graph.order
+        paths = *graph.waits_in_order, number_of, program.seconds
         run_loop(find_longest_paths, paths, (*times_s,), is_compiled=is_compiled)
-    else:
-        arrays = *graph.queue, graph.num_waits, *graph.followers, graph.stream_of
-        tasks = SharingTasks(*arrays, program.link_loads)
-        run_loop(run_sharing, (tasks, duration_s), (*times_s,), is_compiled=is_compiled)
-    return times_s
+        return Timeline(program, times_s, in_order=not graph.is_in_order)
+    tasks = *graph.queue, graph.num_waits, *graph.followers, graph.stream_of, program.link_loads
+    run_loop(run_sharing, (*tasks, program.duration_s), (*times_s,), is_compiled=is_compiled)
+    return Timeline(program, times_s)

@@ -25,12 +25,7 @@ class LinkLoads(NamedTuple):
     """The loads of all tasks on links.
 
     Task i takes `load[j]` of link `link[j]`, for j in range(load_starts[i], load_starts[i + 1]).
-
-    Args:
-        capacity: [links].
-        load_starts: [tasks + 1].
-        link, load: [loads].
-        weight: [tasks].
+    Each link has a capacity, and each task a weight.
     """
 
     capacity: Floats
@@ -40,17 +35,20 @@ class LinkLoads(NamedTuple):
     weight: Floats
 
 
-def find_slowdown_alone(links: LinkLoads, task: int) -> float:
-    """Return the slowdown of a task while no other one uses its links, as `find_slowdowns` does."""
+def find_slowdowns_alone(links: LinkLoads) -> list[float]:
+    """Return the slowdown of each task while no other one uses its links (`find_slowdowns`)."""
     capacity, load_starts, link, load, weight = links
-    level = weight[task]
-    for j in range(load_starts[task], load_starts[task + 1]):
-        claimed = 0.0
-        for i in range(load_starts[task], load_starts[task + 1]):
-            if link[i] == link[j]:
-                claimed += load[i] * weight[task]
-        level = max(level, claimed / capacity[link[j]])
-    return float(level / weight[task])
+    slowdowns = [1.0] * len(weight)
+    for task in range(len(weight)):
+        level = weight[task]
+        for j in range(load_starts[task], load_starts[task + 1]):
+            claimed = 0.0
+            for i in range(load_starts[task], load_starts[task + 1]):
+                if link[i] == link[j]:
+                    claimed += load[i] * weight[task]
+            level = max(level, claimed / capacity[link[j]])
+        slowdowns[task] = level / weight[task]
+    return slowdowns
 
 
 def find_slowdowns(links: LinkLoads, tasks: Sequence[int]) -> list[float]:
@@ -94,22 +92,10 @@ def find_slowdowns(links: LinkLoads, tasks: Sequence[int]) -> list[float]:
 # is the earliest end. Two things make it fast. After an end, only its stream and those of the tasks
 # that waited for it are looked at. And all speeds are computed again only if a task shares a link
 # with another running task when it starts or ends: otherwise no speed but its own depends on it
-# (`find_slowdown_alone`).
+# (`find_slowdowns_alone`).
 #
 # It is one function of local lists: with lists in a named tuple, numba counts references at every
 # access, and separate functions for its steps take twice as long.
-
-
-class SharingTasks(NamedTuple):
-    """A program with shared links: arrays of `TaskGraph`; `waits` is how many each task awaits."""
-
-    queue_starts: Ints
-    queue: Ints
-    waits: Ints
-    follower_starts: Ints
-    followers: Ints
-    stream_of: Ints
-    links: LinkLoads
 
 
 def find_all_slowdowns(
@@ -117,27 +103,41 @@ def find_all_slowdowns(
 ) -> None:
     """Add streams whose `running` task (or -1) has loads to `sharing`, slowdowns to `speeds`."""
     starts, first = links.load_starts, len(sharing)
+    tasks = [task for task in running if task >= 0 and starts[task] < starts[task + 1]]
+    slowdowns = find_slowdowns(links, tasks)
     for stream in range(len(running)):
-        if running[stream] >= 0 and starts[running[stream]] < starts[running[stream] + 1]:
+        place = len(sharing) - first
+        if place < len(tasks) and running[stream] == tasks[place]:
             sharing.append(stream)
-    slowdowns = find_slowdowns(links, [running[stream] for stream in sharing[first:]])
-    for place in range(len(slowdowns)):
-        speeds[sharing[first + place]] = slowdowns[place]
+            speeds[stream] = slowdowns[place]
 
 
-def run_sharing(tasks: SharingTasks, durations: Floats, starts: Floats, ends: Floats) -> None:
-    """Write [tasks], the start and end of each task; both are infinite before."""
-    queue_starts, queue, waits, follower_starts, followers, stream_of, links = tasks
+def run_sharing(
+    queue_starts: Ints,
+    queue: Ints,
+    num_waits: Ints,
+    follower_starts: Ints,
+    followers: Ints,
+    stream_of: Ints,
+    links: LinkLoads,
+    durations: Floats,
+    starts: Floats,
+    ends: Floats,
+) -> None:
+    """Write [tasks], the start and end of each task; both are infinite before.
+
+    The first six arrays are those of `TaskGraph`.
+    """
     load_starts, link = links.load_starts, links.link
     streams = range(len(queue_starts) - 1)
-    missing = [number for number in waits]
+    missing = [number for number in num_waits]
     heads = [queue_starts[stream] for stream in streams]
     running = [-1 for _ in streams]
     finish_s = [math.inf for _ in streams]
     # A task with loads had `left_s` of work left at `begun_s`; its slowdown applies since then.
     left_s, begun_s = [0.0 for _ in streams], [0.0 for _ in streams]
     slowdown, speeds = [1.0 for _ in streams], [1.0 for _ in streams]
-    users = [0 for _ in links.capacity]
+    users, alone = [0 for _ in links.capacity], find_slowdowns_alone(links)
     # Ends of tasks, the earliest first. A change of speed leaves an outdated entry behind: its time
     # is no longer that in `finish_s`. The last entries keep the heap from being empty.
     heap = [(math.inf, -1)] * 2
@@ -165,7 +165,7 @@ def run_sharing(tasks: SharingTasks, durations: Floats, starts: Floats, ends: Fl
                     left_s[stream], begun_s[stream] = durations[task], now_s
                     finish_s[stream] = slowdown[stream] = math.inf
                     begun.append(stream)
-                    speeds[stream] = find_slowdown_alone(links, task)
+                    speeds[stream] = alone[task]
                     for j in range(load_starts[task], load_starts[task + 1]):
                         users[link[j]] += 1
                         changed |= users[link[j]] > 1

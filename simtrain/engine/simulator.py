@@ -33,9 +33,8 @@ def simulate_events(program: Program) -> tuple[list[float], list[float]]:
 class _Simulation:
     def __init__(self, program: Program) -> None:
         graph = program.graph
-        # Read only when tasks with loads run.
-        self.link_loads = cast(LinkLoads, program.link_loads)
         links = program.link_loads
+        self.link_loads = cast(LinkLoads, links)  # read only when tasks with loads run
         self.num_loads = np.diff(links.load_starts).tolist() if links else [0] * graph.num_tasks
         self.duration_s = program.duration_s.tolist()
         self.env = Environment(initial_time=0.0)

@@ -29,19 +29,34 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """[tasks], start and end of each task, in the order of the program's tasks."""
+    """[2, tasks], starts and ends: by index or, if `in_order`, in the order of their graph."""
 
     program: Program
-    start_s: Floats
-    end_s: Floats
+    times_s: Floats
+    in_order: bool = False
 
     def __repr__(self) -> str:
         return f"<Timeline: {self.program!r}, {self.makespan_s:.4g} s>"
 
     @cached_property
+    def start_s(self) -> Floats:
+        return self._by_index(self.times_s[0])
+
+    @cached_property
+    def end_s(self) -> Floats:
+        return self._by_index(self.times_s[1])
+
+    @cached_property
     def makespan_s(self) -> float:
         """End of the last task; 0 for a program without tasks."""
-        return float(self.end_s.max(initial=0.0))
+        return float(self.times_s[1].max(initial=0.0))
+
+    def _by_index(self, times_s: Floats) -> Floats:
+        if not self.in_order:
+            return times_s
+        by_index, order = np.full(len(times_s), np.inf), self.program.graph.order
+        by_index[order] = times_s[: len(order)]  # tasks of a deadlock have no place
+        return by_index
 
     def span(self, index: int) -> Span:
         graph, ends = self.program.graph, (float(self.start_s[index]), float(self.end_s[index]))
@@ -123,19 +138,15 @@ def idle_seconds(
     end_s: Floats,
     makespan_s: float,
 ) -> Floats:
-    """Return the time for which streams are idle while others run, by category of the others.
+    """Return [n, categories], the time for which streams are idle while others run.
 
     Args:
         streams: [n], the streams whose idle time is measured.
         others: [n, m], the streams that each of them may wait for, sorted by category. A short row
             is padded with the idle stream itself, which never runs in its own gaps.
         category_of: [n, m], the categories of `others`, from 0 to categories - 1.
-        queue_starts, queue: the tasks of each stream, as in `TaskGraph.queue`.
-        start_s, end_s: [tasks].
+        queue_starts, queue, start_s, end_s: as in `TaskGraph.queue` and `Timeline`.
         makespan_s: the end of the last gap.
-
-    Returns:
-        [n, categories], in seconds.
 
     The loop walks through the gaps between the tasks of each stream. At each moment of a gap it
     charges the first category that runs a task, until the task ends or a task of an earlier

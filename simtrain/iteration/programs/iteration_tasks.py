@@ -163,12 +163,12 @@ class IterationTasks:
         The ranks of a stage share their nodes' adapters, in each direction. Transfers only share
         them with buckets; without buckets there are no shared links.
         """
-        duration_s, link_loads = np.array([*map(seconds.of_part, self.parts)]), None
+        part_s, link_loads = np.array([*map(seconds.of_part, self.parts)]), None
         buckets = (part for part in self.parts if isinstance(part, BucketPart))
         if any(map(seconds.adapter_load, buckets)):
             load = np.array([*map(seconds.adapter_load, self.parts)])
             link_loads = self._link_loads(load[self.part_of])
-        return Program(self.graph, duration_s.take(self.part_of), link_loads)
+        return Program(self.graph, part_s, link_loads, of_kinds=True)
 
     def _link_loads(self, load: Floats) -> LinkLoads:
         """Return the loads on adapters: outgoing links of all stages, then incoming links."""

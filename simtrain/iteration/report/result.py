@@ -97,7 +97,7 @@ class TimelineView(_View, Timeline):
 
     def __init__(self, result: Result) -> None:
         timeline = result.iteration.timeline
-        super().__init__(timeline.program, timeline.start_s, timeline.end_s)
+        super().__init__(timeline.program, timeline.times_s, timeline.in_order)
         object.__setattr__(self, "_result", result)
 
     def records(self) -> Records:

@@ -75,7 +75,7 @@ def test_parts_of_a_result_equal_plain_parts() -> None:
         assert asdict(view) == asdict(plain) and view != RESULT
     assert hash(RESULT.breakdown) == hash(breakdown)
     timeline = RESULT.iteration.timeline
-    assert RESULT.timeline.end_s is timeline.end_s and RESULT.timeline.program is timeline.program
+    assert RESULT.timeline.times_s is timeline.times_s
     again = copy.deepcopy(RESULT.breakdown)
     assert again == RESULT.breakdown and again.records() == RESULT.breakdown.records()
 
@@ -88,7 +88,7 @@ def test_a_part_with_other_values_is_a_plain_part() -> None:
     assert smaller.stages == memory.stages
     assert dataclasses.replace(breakdown, compute_s=0.0).total_s < breakdown.total_s
     timeline = dataclasses.replace(RESULT.timeline)
-    assert type(timeline) is Timeline and timeline.end_s is RESULT.timeline.end_s
+    assert type(timeline) is Timeline and timeline.times_s is RESULT.timeline.times_s
 
 
 def test_head_sizes_that_are_not_a_multiple_of_8_give_a_warning() -> None:
