@@ -20,7 +20,7 @@ BUDGET = {
     "hardware": 2520,
     "workload": 9732,
     "durations": 983,
-    "engine": 1092,
+    "engine": 1090,
     "iteration": 6830,
     "studies": 6990,
     "views": 2777,
