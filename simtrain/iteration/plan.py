@@ -412,6 +412,7 @@ def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
         fp8_weights=scenario.fp8_weights,
         experts=ExpertGroups.of(scenario.expert_mesh(mesh)),
         adds_gradients=not (scenario.fully_shards and scenario.reduces_every_microbatch),
+        userbuffers=scenario.overlap.userbuffers,
         is_frozen=scenario.model.lora is not None,
         saved_in_16_bits=scenario.regions_saved_in_16_bits,
         fp8_activation_inputs=scenario.precision.fp8_activation_inputs,

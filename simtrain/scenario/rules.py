@@ -24,7 +24,6 @@ from simtrain.scenario.rule import (
     at_most,
     divides,
     listed,
-    requires,
 )
 from simtrain.scenario.schedule_rules import SCHEDULE_RULES, runs_two_lanes
 from simtrain.scenario.schema import Scenario
@@ -36,8 +35,6 @@ from simtrain.schedules.schedule import most_outstanding
 
 _RULES = Rules()
 rule = _RULES.rule
-
-_TOY = "model: {lora: {rank: 16}}\n"
 
 
 def _has_gate(scenario: Scenario) -> bool:
@@ -72,15 +69,6 @@ _RULES += [
         why="tensor-parallel ranks divide the columns of the first matrix of an adapter of "
         "linear_qkv or linear_fc1 (ColumnParallelLinear)",
         example="model: {lora: {rank: 12}}\nparallelism: {tensor: 8}",
-    ),
-    requires(
-        "E463",
-        "overlap.userbuffers",
-        needs={"model.lora": None},
-        why="adapters read the gathered input of their layer, which userbuffers keep in parts; "
-        "userbuffers with adapters are not simulated",
-        example=_TOY + "parallelism: {tensor: 8, sequence_parallel: true}\n"
-        "overlap: {userbuffers: true, tensor_parallel: true}",
     ),
     against(
         "E465",

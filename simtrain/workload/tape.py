@@ -158,6 +158,7 @@ class Microbatch:
         experts: groups of the experts; None for a dense model.
         adds_gradients: weight gradients are added to the gradient buffer. Otherwise each
             microbatch's gradients are reduced in the type in which the products write them.
+        userbuffers: as in the scenario's overlap.userbuffers.
         is_frozen: parameters are frozen, except those of adapters (`Tape.training`).
         saved_in_16_bits: names of regions whose outputs fp8 products save in 16 bits, because
             recompute discards them (Transformer Engine's `save_original_input`).
@@ -181,6 +182,7 @@ class Microbatch:
     fp8_weights: Fp8Weights = "cached"
     experts: ExpertGroups | None = None
     adds_gradients: bool = True
+    userbuffers: bool = False
     is_frozen: bool = False
     documents: tuple[tuple[int, int], ...] = ()
     saved_in_16_bits: frozenset[str] = frozenset()

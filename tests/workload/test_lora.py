@@ -347,3 +347,21 @@ def test_latent_attention_and_token_prediction_have_the_adapters_of_their_layers
     assert names.count("QKV adapter in weight gradient") == 4
     assert names.count("logits input gradient") == 2
     assert not [name for name in names if "weight gradient" in name and "adapter" not in name]
+
+
+def test_with_userbuffers_an_adapted_column_gathers_twice_and_rows_stay_pipelined() -> None:
+    """Transformer Engine pipelines no gather whose norm's output the adapter reads too. The
+    reductions of row-parallel layers and the gathers of their gradients stay in userbuffers.
+    """
+    split = {"tensor": 2, "sequence_parallel": True}
+    overlap = {"userbuffers": True, "tensor_parallel": True}
+    scenario = tuned(parallelism=split, overlap=overlap, software="megatron_core")
+    forward, backward = layer_ops(scenario)
+    h, rank = 2 * TOKENS * 64, 2 * TOKENS * 8
+    # Of both columns: x twice and x A. Of both rows: x A B.
+    assert total(forward, "all_gather") == 2 * (2 * h + rank) + 2 * h
+    assert total(forward, "reduce_scatter") == total(backward, "reduce_scatter") / 2 == 2 * h
+    assert not total(forward, "copy")
+    assert total(backward, "copy") == 2 * h // 2  # the other rank's half of each row's gradient
+    plain = layer_ops(scenario.replace({"overlap.userbuffers": False}))
+    assert [*map(total_model_flops, plain)] == [*map(total_model_flops, (forward, backward))]

@@ -11,7 +11,8 @@ result, and adds it to the layer's output. Source: Megatron-Bridge, peft/utils.p
   of x A B are gathered; under sequence parallelism each rank keeps its tokens.
 - Under sequence parallelism, a column-parallel layer and its adapters read the same gathered input
   (`return_layernorm_output_gathered`), and the sum of their input gradients is reduce-scattered.
-  The adapters save the gathered input.
+  The adapters save the gathered input. With userbuffers they gather it themselves, and nothing
+  hides the layer's gather (Transformer Engine's LayerNormLinear with `return_layernorm_output`).
 - Scaling, sum and dropout (before A) are kernels of their own.
 
 Canonical LoRA has separate adapters for parts of a fused weight, such as queries and values. Their
@@ -77,17 +78,21 @@ def adapted_column(
     batch, outputs = tape.microbatch, sum(parts.values())
     if lora is None or not lora.adapts(module):
         return column_linear(tape, x, outputs, name, label, **options)
-    input_of = batch
+    whole, part = x, replace(batch, sequence_parallel=False)
+    input_of = without_ranks(batch) if batch.sequence_parallel else batch
     if batch.sequence_parallel:
-        x, input_of = all_gather(tape, x, batch.tensor, f"{label} g"), without_ranks(batch)
-    y = column_linear(tape, x, outputs, name, label, input_of=input_of, **options)
+        title = f"{name} adapter g" if batch.userbuffers else f"{label} g"
+        whole = all_gather(tape, x, batch.tensor, title)
+    of_layer = (x, batch) if batch.userbuffers else (whole, input_of)
+    options |= {"input_of": of_layer[1], "has_userbuffers": False}
+    y = column_linear(tape, of_layer[0], outputs, name, label, **options)
 
     def first(x: Tensor, rank: int, title: str) -> Tensor:
         z = column_linear(tape, x, rank, title, input_of=input_of, **_NARROW)
         return gather_columns(tape, z, f"{title} gather", all_tokens=True)
 
-    second = partial(_product_by_columns, tape)
-    return add_adapters(tape, x, y, parts, name, lora, module, first, second)
+    second = partial(column_linear, tape, input_of=part, **_NARROW)
+    return add_adapters(tape, whole, y, parts, name, lora, module, first, second)
 
 
 def add_adapters(
@@ -139,7 +144,7 @@ def adapted_row(
     def second(x: Tensor, outputs: int, title: str) -> Tensor:
         if separate:
             return replicated_linear(tape, x, outputs, title, in_fp8=False)
-        z = _product_by_columns(tape, x, outputs, title)
+        z = column_linear(tape, x, outputs, title, input_of=inner, **_NARROW)
         return gather_columns(tape, z, f"{title} gather")
 
     z = _low_rank(tape, x, y.width, name, lora, first, second)
@@ -149,12 +154,6 @@ def adapted_row(
     if batch.sequence_parallel:
         return reduce_scatter(tape, y, batch.tensor, f"{label} ḡ")
     return all_reduce(tape, y, batch.tensor, f"{label} f̄")
-
-
-def _product_by_columns(tape: Tape, x: Tensor, outputs: int, title: str) -> Tensor:
-    """Record a product with a matrix split by columns, whose input all ranks have."""
-    input_of = replace(tape.microbatch, sequence_parallel=False)
-    return column_linear(tape, x, outputs, title, input_of=input_of, **_NARROW)
 
 
 def _low_rank(
