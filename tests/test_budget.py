@@ -16,12 +16,12 @@ from tests.helpers.command_line import ROOT
 BUDGET = {
     "base": 2896,
     "schedules": 2227,
-    "scenario": 6683,
+    "scenario": 6671,
     "hardware": 2520,
-    "workload": 9732,
+    "workload": 9733,
     "durations": 983,
     "engine": 1090,
-    "iteration": 6830,
+    "iteration": 6831,
     "studies": 6990,
     "views": 2777,
     "render": 3957,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9450,
     "docs/update": 890,
     "benchmarks": 1688,
-    "tests": 41428,
+    "tests": 41446,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
