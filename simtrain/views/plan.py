@@ -154,13 +154,12 @@ def _notes(plan: TrainingPlan, details: bool) -> Iterator[str]:
         failures = " and of failures" if plan.goodput == "auto" else ""
         yield f"The 90 % intervals are those of the iteration time{failures}."
     yield from sentences_of(cost.evidence for cost in plan.costs if cost.evidence.is_weak)
-    names = [
-        f"{row.cluster} x {row.num_gpus} (fits with {row.best.evaluation.fit.probability:.0%})"
-        for row in plan.rows
-        if row.best and not row.best.evaluation.fit.fits_surely
-    ]
-    if names:
+    fits = {f"{row.cluster} x {row.num_gpus}": row.best.fit for row in plan.rows if row.best}
+    unsure = {name: fit.probability for name, fit in fits.items() if not fit.fits_surely}
+    if unsure:
+        names = [f"{name} (fits with {share:.0%})" for name, share in unsure.items()]
         yield f"May not fit: {', '.join(names)}."
+    yield from (f"{name}: {fit.doubt}." for name, fit in fits.items() if fit.errors.basis)
     rows: dict[str, list[str]] = {}
     for row in plan.rows:
         for problem in row.errors[:1]:

@@ -83,6 +83,7 @@ def test_each_answer_says_what_own_peaks_make_of_it() -> None:
         ("run", "llama3_8b", "--show", "sources"),
         ("cost", "llama3_8b", "--tokens", "1T", "--goodput", "1"),
         ("compare", "llama3_8b", "llama3_8b", "--change", "batch.micro=2"),
+        ("search", "llama3_8b", "--gpus", "8", "--set", "batch.global=16", "--tokens", "1T"),
         ("search", "llama3_8b", "--gpus", "8", "--set", "batch.global=16", "--hold", "recompute"),
     ):
         page = call(*words, *own).stdout.replace("\n", " ")
