@@ -23,7 +23,7 @@ BUDGET = {
     "engine": 1090,
     "iteration": 6831,
     "studies": 6990,
-    "views": 2777,
+    "views": 2776,
     "render": 3957,
     "commands": 2595,
     "top": 602,
