@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9450,
     "docs/update": 890,
     "benchmarks": 1688,
-    "tests": 41446,
+    "tests": 41447,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
