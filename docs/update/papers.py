@@ -50,9 +50,6 @@ def judged(request: Request) -> str:
         for runs in errors.measured_runs if errors else ():
             named = f"`{cluster}`", f"`{runs.software}`", runs.runs
             rows.append([*named, *_errors(runs), runs.seen])
-        if errors and (others := errors.other_software):
-            named = f"`{cluster}`", f"others, as `{others.software}`", others.runs
-            rows.append([*named, *_errors(others), others.seen])
     return table(head, rows)
 
 

@@ -214,9 +214,6 @@ class ValidatedOn(Strict):
             machine's, as half a sentence; None if they agree. Reports call a profile with a doubt
             uncertain.
         measured_runs: the iterations and their errors.
-        other_software: iterations of several frameworks, predicted with their stacks or with the
-            ones that come nearest; no evidence for any stack, but a measure of how far off
-            predictions with a stack are that was not judged on the machine.
         usual_software: the stack of runs on the machine that name none; by default that of the
             first of `measured_runs`, or the newest Megatron-Core.
     """
@@ -225,7 +222,6 @@ class ValidatedOn(Strict):
     summary: Text
     doubt: Text | None = None
     measured_runs: list[MeasuredRuns]
-    other_software: MeasuredRuns | None = None
     usual_software: Text | None = None
 
 
@@ -295,10 +291,9 @@ def traits_of(kind: RunKind) -> Traits:
     return _traits(machine, kind.software, [kind.data_type], kind)
 
 
-def traits_of_runs(runs: MeasuredRuns, cluster: str, *, is_mixed: bool = False) -> Traits:
-    """Return the traits of runs on a machine; those of several frameworks have no stack."""
-    software = f"others on {cluster}" if is_mixed else runs.software
-    return _traits(cluster, software, runs.data_types, runs)
+def traits_of_runs(runs: MeasuredRuns, cluster: str) -> Traits:
+    """Return the traits of runs on a machine."""
+    return _traits(cluster, runs.software, runs.data_types, runs)
 
 
 def _traits(

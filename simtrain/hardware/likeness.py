@@ -117,11 +117,11 @@ class JudgedClass(Strict):
         return [respect for respect in RESPECTS if traits[respect] != getattr(self, respect)]
 
     @classmethod
-    def of(cls, runs: MeasuredRuns, cluster: str, *, is_mixed: bool = False) -> JudgedClass:
-        """Summarize runs on a machine; runs of several frameworks are evidence for no stack."""
+    def of(cls, runs: MeasuredRuns, cluster: str) -> JudgedClass:
+        """Summarize runs on a machine."""
         logs = np.clip(np.negative(runs.log_ratios), -WIDEST, WIDEST)
         return cls(
-            **traits_of_runs(runs, cluster, is_mixed=is_mixed),
+            **traits_of_runs(runs, cluster),
             source=runs.source.partition(",")[0],
             runs=runs.num_runs,
             mean=round(float(logs.mean()), 4),
@@ -138,9 +138,7 @@ def judged_on(cluster: str) -> list[tuple[JudgedClass, MeasuredRuns]]:
     """
     if (errors := validated_on(cluster)) is None:
         return []
-    others = [errors.other_software] if errors.other_software else []
-    runs = [*errors.measured_runs, *others]
-    return [(JudgedClass.of(each, cluster, is_mixed=each in others), each) for each in runs]
+    return [(JudgedClass.of(each, cluster), each) for each in errors.measured_runs]
 
 
 @dataclass(frozen=True, slots=True)

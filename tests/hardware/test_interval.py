@@ -22,7 +22,7 @@ from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate
 from tests.hardware.test_likeness import KIND, SHAPE
 
-UNJUDGED = replace(KIND, cluster="h200_sxm")
+UNJUDGED = replace(KIND, cluster="gh200")
 
 
 def width(interval: Interval) -> float:
