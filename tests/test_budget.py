@@ -17,7 +17,7 @@ BUDGET = {
     "base": 2896,
     "schedules": 2227,
     "scenario": 6671,
-    "hardware": 2520,
+    "hardware": 2513,
     "workload": 9733,
     "durations": 983,
     "engine": 1090,
@@ -33,7 +33,7 @@ BUDGET = {
     "related_work": 95,
     "paper": 2484,
     "calibrate": 9450,
-    "docs/update": 890,
+    "docs/update": 887,
     "benchmarks": 1688,
     "tests": 41447,
 }
