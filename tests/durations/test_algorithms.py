@@ -192,7 +192,7 @@ def test_an_nvlink_domain_counts_as_one_node() -> None:
     mesh = Mesh(dp=144, gpus_per_node=72)
     assert mesh.group("dp") == Group(("dp",), 144, 72)
     everyone = Collective(ALL_REDUCE, 10**9, Group(("dp",), 72, 72))
-    reached = 300e9 * 1.052 * 0.7
+    reached = 300e9 * 1.056 * 0.7
     expected = 23 * US + 73 / 72 * 1e9 / reached
     assert collective_seconds(everyone, machine(ALL | {"algorithm": entry("switch")}, NVL72)) == (
         pytest.approx(expected)
@@ -304,7 +304,7 @@ def test_a_measured_all_to_all_uses_its_own_curve() -> None:
     profile = with_all_to_all(a100())
     within = Collective(ALL_TO_ALL, 8 * 10**7, Group(("ep",), 8, 8))
     assert collective_seconds(within, profile) == pytest.approx(
-        10 * US + 7e7 / (300e9 * 1.052 * 0.5)
+        10 * US + 7e7 / (300e9 * 1.056 * 0.5)
     )
     assert not collective_is_extrapolated(within, profile)
     across = Collective(ALL_TO_ALL, 8 * 10**7, TWO_NODES)

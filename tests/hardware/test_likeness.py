@@ -30,7 +30,7 @@ def own(log_ratio: float, away: float = 0.0) -> OwnRun:
 def test_nothing_judged_gives_the_centre_and_the_spread_of_any_class() -> None:
     model = error_model()
     errors = model.expected(traits_of(KIND), [])
-    assert (errors.centre, errors.freedom) == (model.centre, model.spread_runs)
+    assert (errors.centre, errors.freedom) == pytest.approx((model.centre, model.spread_runs))
     spread = model.unseen * model.spread * math.sqrt(1 + 1 / model.centre_runs)
     assert errors.spread == pytest.approx(spread)
 

@@ -68,7 +68,7 @@ def test_a_bad_override_is_reported_at_its_line(hardware: str, excerpt: str) -> 
             "  fix: write more than 2.11",
         ),
         ("memory.allocator_reserve=90GiB", "90 GiB is above gpu.memory_capacity 80 GiB"),
-        ("gpu.peak_flops=1 TFLOP/s", "1 TFLOP/s is below 268.1 TFLOP/s, which gemm.mainloop_flops"),
+        ("gpu.peak_flops=1 TFLOP/s", "1 TFLOP/s is below 268.4 TFLOP/s, which gemm.mainloop_flops"),
         ("gemm.in_situ_speed=1.5", "multiplied by gemm.mainloop_flops it is 399.8 TFLOP/s, above"),
         ("gemm.sustained_flops=1 PFLOP/s", "1 PFLOP/s is above gpu.peak_flops 312 TFLOP/s"),
         ("gpu.memory_bandwidth=1 GB/s", "1 GB/s is below 1.61 TB/s, which memory_bound.stream_"),
