@@ -167,6 +167,13 @@ class TaskGraph:
         return order[:num_ready].copy()
 
     @cached_property
+    def place(self) -> Ints:
+        """[tasks], the place of each in `order`; those of a deadlock have the place after it."""
+        place = np.full(self.num_tasks, len(self.order))
+        place[self.order] = np.arange(len(self.order))
+        return place
+
+    @cached_property
     def is_in_order(self) -> bool:
         return np.array_equal(self.order, np.arange(self.num_tasks))
 
@@ -183,10 +190,7 @@ class TaskGraph:
         follows = np.flatnonzero(self.previous >= 0)
         waiting = np.concatenate([follows, self.waiting])
         awaited = np.concatenate([self.previous[follows], self.after])
-        # Tasks of a deadlock have the place after all others.
-        place = np.full(self.num_tasks, len(self.order))
-        place[self.order] = np.arange(len(self.order))
-        return rows_of(len(self.order) + 1, place[waiting], place[awaited])
+        return rows_of(len(self.order) + 1, self.place[waiting], self.place[awaited])
 
     def queues(self) -> dict[str, list[int]]:
         starts, queue = self.queue

@@ -52,11 +52,7 @@ class Timeline:
         return float(self.times_s[1].max(initial=0.0))
 
     def _by_index(self, times_s: Floats) -> Floats:
-        if not self.in_order:
-            return times_s
-        by_index, order = np.full(len(times_s), np.inf), self.program.graph.order
-        by_index[order] = times_s[: len(order)]  # tasks of a deadlock have no place
-        return by_index
+        return times_s.take(self.program.graph.place) if self.in_order else times_s
 
     def span(self, index: int) -> Span:
         graph, ends = self.program.graph, (float(self.start_s[index]), float(self.end_s[index]))

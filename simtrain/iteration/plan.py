@@ -25,7 +25,7 @@ from simtrain.workload.chunk import Chunk, Parameters, chunk_of, whole_parameter
 from simtrain.workload.gpt import check_own_layers, gpt_blocks
 from simtrain.workload.hashing import shared
 from simtrain.workload.issue import OverlapPolicy
-from simtrain.workload.model_ends import GetBatch, ModelChunks, cut_into_chunks, stage_parameters
+from simtrain.workload.model_ends import GetBatch, ModelChunks, cut_into_chunks
 from simtrain.workload.ops import Op, collective
 from simtrain.workload.optimizer import (
     GradientBuckets,
@@ -202,7 +202,7 @@ class Plan:
     @cached_property
     def stage_parameters(self) -> tuple[Parameters, ...]:
         virtual_stages = self.scenario.stage_placement.virtual_stages
-        return stage_parameters(self.model_chunks, virtual_stages, self.microbatch)
+        return self.model_chunks.parameters(virtual_stages, self.microbatch)
 
     @property
     def num_parameters(self) -> int:

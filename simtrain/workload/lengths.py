@@ -20,13 +20,16 @@ from simtrain.errors import SimtrainError
 
 T = TypeVar("T")
 Piece = tuple[Any, ...]
-"""A function of a block's run (`segments.BlockRun`), and the run without block and microbatch."""
+"""A function of a run (`segments.BlockRun`), and the run without its block and microbatch."""
 _TIMES_DERIVED = 2
 """How often each piece is derived before a template is written, which takes as long as this."""
 
 
 def for_any_length(function: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Cache a function of a block's run, whose results at other lengths a template fills in."""
+    """Cache a function of a run, whose results at other lengths a template fills in.
+
+    A run is a named tuple of a block or what else is hashable, a `microbatch`, and anything more.
+    """
 
     @functools.wraps(function)
     def filled_in(run: Any) -> T:
@@ -108,8 +111,9 @@ class Trace:
         elif hasattr(kind, "__dataclass_fields__"):
             names = [self.name(getattr(value, each.name)) for each in fields(value)]
         if any(name.startswith("v") for name in names):
-            made = "" if kind is tuple else self.name(kind)
-            return self.size(f"{made}({', '.join(names)},)").name
+            made, text = "" if kind is tuple else self.name(kind), f"({', '.join(names)},)"
+            is_named = kind is not tuple and issubclass(kind, tuple)
+            return self.size(f"new({made}, {text})" if is_named else f"{made}{text}").name
         key = (kind, value) if isinstance(value, int | str) else id(value)
         return self.constants.setdefault(key, (f"c{len(self.constants)}", value))[0]
 
@@ -117,7 +121,7 @@ class Trace:
         """Return the function of the length that builds results, or returns nothing."""
         result = self.name(tuple(results))
         lines = [f"{name} = {text}" if name else text for text, name in self.lines.items()]
-        names = {"math": math, **dict(self.constants.values())}
+        names = {"math": math, "new": tuple.__new__, **dict(self.constants.values())}
         exec("\n ".join(["def build(v_length):", *lines, f"return {result}"]), names)
         build: Callable[[int], Sequence[Any]] = names["build"]
         return build

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from simtrain.base.values import dataclass
 from simtrain.scenario.model import Normalization
@@ -35,6 +35,7 @@ from simtrain.workload.blocks import (
 from simtrain.workload.blocks.elementwise import MASK_BYTES
 from simtrain.workload.chunk import Chunk, Parameters, chunk_of, parameters
 from simtrain.workload.hashing import hashed_once
+from simtrain.workload.lengths import for_any_length
 from simtrain.workload.ops import Op, Tensor, collective, elementwise
 from simtrain.workload.recompute import TOKEN_PREDICTION
 from simtrain.workload.tape import Block, Microbatch, Tape
@@ -255,6 +256,9 @@ class Head:
 
 # Cuts a model into chunks, one for each virtual stage.
 
+VirtualStages = tuple[tuple[int, ...], ...]
+OfStages = tuple[Parameters, ...]
+
 
 @hashed_once
 @dataclass(frozen=True)
@@ -263,6 +267,10 @@ class ModelChunks:
 
     different: tuple[Chunk, ...]
     numbers: tuple[int, ...]
+
+    def parameters(self, virtual_stages: VirtualStages, batch: Microbatch) -> OfStages:
+        """Count the parameters of one rank of each stage, which has some virtual stages."""
+        return _parameters(_ModelRun((self, virtual_stages), batch))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -293,14 +301,17 @@ def cut_into_chunks(
     return ModelChunks(tuple(dict.fromkeys(chunks)), copies * number_distinct(chunks))
 
 
-@functools.lru_cache(maxsize=4096)
-def stage_parameters(
-    model: ModelChunks, virtual_stages: tuple[tuple[int, ...], ...], microbatch: Microbatch
-) -> tuple[Parameters, ...]:
-    """Count the parameters of one rank of each stage, which has some virtual stages."""
+class _ModelRun(NamedTuple):
+    block: tuple[ModelChunks, VirtualStages]
+    microbatch: Microbatch
+
+
+@for_any_length
+def _parameters(run: _ModelRun) -> OfStages:
+    model, virtual_stages = run.block
     stages = [tuple(model.numbers[number] for number in numbers) for numbers in virtual_stages]
     parameters_of = {
-        chunks: parameters(tuple(model.different[number] for number in chunks), microbatch)
+        chunks: parameters(tuple(model.different[number] for number in chunks), run.microbatch)
         for chunks in set(stages)
     }
     return tuple(parameters_of[chunks] for chunks in stages)

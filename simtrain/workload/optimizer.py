@@ -180,10 +180,6 @@ class StepOptions:
         )
 
     @property
-    def reduces_in_passes(self) -> bool:
-        return self.zero_stage >= 2 or self.reduces_during_backward
-
-    @property
     def shard_gradient_bytes(self) -> int:
         return FP32_BYTES if self.fully_shards else self.gradient_bytes
 
@@ -270,7 +266,7 @@ def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
     num_cast = (parameters.trained if options.keeps_fp8 else parameters).in_fp8
     parameters = parameters.trained
     numbers = number, _ = parameters.total, parameters.experts
-    reduced_in_passes = options.reduces_in_passes or not number
+    reduced_in_passes = options.zero_stage >= 2 or options.reduces_during_backward or not number
     fields = (
         () if reduced_in_passes else average(options, number),
         () if reduced_in_passes else data_reduction(options, *numbers),

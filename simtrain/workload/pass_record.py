@@ -70,9 +70,11 @@ class PassRecord:
         for number, (segment, start) in enumerate(zip(self.segments, self.starts, strict=False)):
             awaited |= dict.fromkeys(explicit.get(number, ()))
             if awaited:
-                num_waiting, has_kernel = _first_ops(segment)
+                kernels = (i for i, op in enumerate(segment.ops) if stream_of(op) is Stream.COMPUTE)
+                kernel = next(kernels, None)
+                num_waiting = len(segment.ops) if kernel is None else kernel + 1
                 yield from product(range(start, start + num_waiting), awaited)
-                if has_kernel:
+                if kernel is not None:
                     awaited = {}
             if segment.awaited:
                 awaited |= dict.fromkeys([start + place for place in segment.awaited])
@@ -149,14 +151,3 @@ class PassBuilder:
 def one_op_segment(op: Op) -> Segment:
     """Return a segment of one op, which frees the tensors that the op reads."""
     return Segment((op,), ((),), (), (0,), (LaunchKind.CALL,), (op.reads,))
-
-
-def _first_ops(segment: Segment) -> tuple[int, bool]:
-    """Number of ops that wait for collectives awaited before a segment; whether one is a kernel.
-
-    Ops up to the first kernel wait. Later ops wait for the kernel.
-    """
-    for place, op in enumerate(segment.ops):
-        if stream_of(op) is Stream.COMPUTE:
-            return place + 1, True
-    return len(segment.ops), False

@@ -565,7 +565,8 @@ class _Backward:
                 holder = self.order.position - 1
             earlier = [user for user in self.users[tensor] if self.index(user) < place]
             if earlier or self.producer.get(tensor, place - 1) != place - 1:
-                gradient = _gradient(tensor, self.recording)
+                offset = 2 * self.recording.num_tensors
+                gradient = derived(tensor, f"gradient of {tensor.name}", offset)
                 if holder == self.order.position and tensor.num_bytes == node.outputs[0].num_bytes:
                     gradient = shared = shared or gradient
                 self.held_gradients[tensor] = gradient
@@ -619,10 +620,6 @@ def _frees(run: BlockRun, ops: Sequence[Op]) -> tuple[tuple[Tensor, ...], ...]:
     for storage, place in last.items():
         freed[place].extend(views[storage])
     return tuple(map(tuple, freed))
-
-
-def _gradient(tensor: Tensor, recording: Recording) -> Tensor:
-    return derived(tensor, f"gradient of {tensor.name}", 2 * recording.num_tensors)
 
 
 def _deferred(node: Node, recording: Recording) -> Tensor:
