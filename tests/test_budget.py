@@ -18,7 +18,7 @@ BUDGET = {
     "schedules": 2227,
     "scenario": 6671,
     "hardware": 2513,
-    "workload": 9733,
+    "workload": 9732,
     "durations": 983,
     "engine": 1090,
     "iteration": 6831,
