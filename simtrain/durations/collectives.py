@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from simtrain.base.mesh import Group
 from simtrain.hardware.algorithms import FALLBACK, NetworkLinks, NodeLinks, available, ring_bytes
@@ -219,8 +219,10 @@ def transfer_seconds(
     return link.latency.value + num_sharing * num_bytes / (bandwidth * link.efficiency.value)
 
 
-def device_load(op: Collective, seconds: float, profile: HardwareProfile) -> float:
-    """Share of the GPU that a collective uses while it runs alone for `seconds`, from 0 to 1.
+def device_load(
+    op: Collective, seconds: Callable[[Collective], float], profile: HardwareProfile
+) -> float:
+    """Share of the GPU that a collective uses while it runs alone for its seconds, from 0 to 1.
 
     Inside a node the share is the profile's slowdown: concurrent kernels run at 1/(1 + slowdown) of
     their speed. A collective limited by the network moves the same bytes through the GPU's memory
@@ -241,12 +243,11 @@ def device_load(op: Collective, seconds: float, profile: HardwareProfile) -> flo
         at_full_speed_s = transfer_seconds(op.array_bytes, 0, num_sharing=1, profile=profile)
     else:
         at_full_speed_s = _intra_node_seconds(_ring_of(op), profile.cluster.nvlink_gpus, profile)
-    return slowdown * min(1.0, at_full_speed_s / seconds)
+    return slowdown * min(1.0, at_full_speed_s / seconds(op))
 
 
 def _levels_left(group: Group) -> int:
-    shared = (group.ranks_per_node, *group.ranks_per_level)
-    return sum(ranks < group.num_ranks for ranks in shared)
+    return sum(ranks < group.num_ranks for ranks in (group.ranks_per_node, *group.ranks_per_level))
 
 
 def _chosen(op: Collective, profile: HardwareProfile, seconds: dict[str, float]) -> float:
@@ -355,8 +356,7 @@ def _rate_out_of_a_node(group: Group, profile: HardwareProfile) -> float:
 
 
 def _network_efficiency(group: Group, profile: HardwareProfile) -> float:
-    alone = profile.cluster.fills_domain(group.ranks_per_node)
-    network = profile.network
+    network, alone = profile.network, profile.cluster.fills_domain(group.ranks_per_node)
     return (network.whole_node_efficiency if alone else network.concurrent_efficiency).value
 
 
@@ -367,8 +367,7 @@ def _uplinks(group: Group, profile: HardwareProfile) -> list[tuple[int, float]]:
 
 
 def _link_bytes_per_s(profile: HardwareProfile) -> float:
-    links = profile.links
-    return links.bandwidth.value * links.in_situ_speed.value
+    return profile.links.bandwidth.value * profile.links.in_situ_speed.value
 
 
 def _intra_node_seconds(op: Collective, num_ranks: int, profile: HardwareProfile) -> float:

@@ -116,7 +116,8 @@ def _is_aligned(op: Gemm) -> bool:
     each has a row.
     """
     across = op.m if op.layout == "NT" else op.k
-    return all(size * op.element_bytes % _ALIGNMENT_BYTES == 0 for size in (across, op.n))
+    size = op.element_bytes
+    return not (across * size % _ALIGNMENT_BYTES or op.n * size % _ALIGNMENT_BYTES)
 
 
 def gemm_is_extrapolated(op: Gemm, profile: HardwareProfile) -> bool:
@@ -327,7 +328,7 @@ class DurationModel:
     def device_load(self, work: Work) -> float:
         """Share of the GPU that work alone uses: 1, less for a collective, 0 for copy engines."""
         if isinstance(work, Collective):
-            return device_load(work, self.seconds(work), self.profile)
+            return device_load(work, self.seconds, self.profile)
         return 0.0 if isinstance(work, HostWork) else 1.0
 
     def is_extrapolated(self, work: Work) -> bool:

@@ -13,7 +13,7 @@ from simtrain.engine.compiled import Flags, Floats, Ints, run_loop, runs_compile
 from simtrain.engine.program import Program, TaskGraph, find_longest_paths
 from simtrain.engine.sharing import run_sharing
 from simtrain.engine.timeline import Timeline, idle_seconds
-from simtrain.errors import InputError, Problem, SimtrainError
+from simtrain.errors import InputError, SimtrainError
 
 # Deadlocks: which streams wait for which, when no task can start.
 
@@ -70,6 +70,7 @@ def _cycle(waits: Sequence[Wait]) -> tuple[Wait, ...]:
 
 
 Engine = Literal["auto", "simpy", "compiled"]
+_ENGINES = get_args(Engine)
 
 
 def simulate(program: Program, engine: Engine = "auto") -> Timeline:
@@ -98,9 +99,8 @@ def simulate(program: Program, engine: Engine = "auto") -> Timeline:
 
 def runs_loops_compiled(engine: Engine, num_tasks: int = 0) -> bool:
     """Return whether an engine compiles loops, when `num_tasks` tasks are simulated next."""
-    if engine not in get_args(Engine):
-        known = ", ".join(get_args(Engine))
-        raise InputError([Problem("E504", f"engine is {engine!r}", fix=f"write one of {known}")])
+    if engine not in _ENGINES:
+        raise InputError.of("E504", f"engine is {engine!r}", fix=f"write {' or '.join(_ENGINES)}")
     if engine == "compiled":
         instead = ", or write auto, which then runs the same loops uncompiled"
         require("engine compiled", "numba", instead=instead)

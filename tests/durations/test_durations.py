@@ -154,11 +154,11 @@ def test_a_collective_slows_kernels_by_the_share_of_time_that_nvlink_would_take(
     """Copy engines take nothing. What waits for the network moves its bytes in more time."""
     profile = changed(a100(), overlap__slowdown=0.2, inter_node__adapter_bandwidth=1e9)
     inside, across = (collective(kind, 10**8, 8, ranks) for ranks in (8, 1))
-    inside_s, across_s = (collective_seconds(op, profile) for op in (inside, across))
-    full = 0.0 if kind is COPY else 0.2
-    assert device_load(inside, inside_s, profile) == full
-    assert device_load(across, across_s, profile) == pytest.approx(full * inside_s / across_s)
-    assert device_load(across, inside_s / 2, profile) == full
+    seconds_of = lambda op: collective_seconds(op, profile)  # noqa: E731
+    full, share = 0.0 if kind is COPY else 0.2, seconds_of(inside) / seconds_of(across)
+    assert device_load(inside, seconds_of, profile) == full
+    assert device_load(across, seconds_of, profile) == pytest.approx(full * share)
+    assert device_load(across, lambda op: seconds_of(inside) / 2, profile) == full
 
 
 @pytest.mark.parametrize(

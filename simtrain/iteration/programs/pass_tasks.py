@@ -176,9 +176,9 @@ def simulate_pass(record: RankRecord, machine: PassMachine, engine: Engine = "au
     idle_s = find_idle_seconds(timeline, _OWN, _OTHERS, _PART_OF, engine)[0]
     exposed_s, data_s = idle_s.tolist()
     # Merged passes are not cut into spans, which end with layers.
-    last_ops = np.zeros(0, np.int32)
+    last_ops: list[int] = []
     if isinstance(record, PassRecord):
-        last_ops = np.array(record.starts)[[*record.layer_ends]] - 1
+        last_ops = [record.starts[end] - 1 for end in record.layer_ends]
     return PassTime(
         compute_s,
         recompute_s,
