@@ -380,7 +380,10 @@ def _key_of(record: RankRecord) -> Hashable:
     if isinstance(record, MergedRecord):
         return (*map(_key_of, record.records), record.order)
     patterns = tuple([segment.pattern for segment in record.segments])
-    return patterns, record.waits, record.follows, record.synchronized, tuple(record.unled)
+    # Pairs of ops follow from pairs of segments, unless the record is of another class.
+    is_plain = type(record) is PassRecord
+    waits = (record.waits, record.follows) if is_plain else tuple(record.joints())
+    return patterns, waits, record.synchronized, tuple(record.unled)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -399,11 +402,8 @@ def _graph(pattern: _Pattern, blocks: bool) -> tuple[TaskGraph, bool]:
     of its pass, unless its record says that it does not. A launch waits for an op whose result the
     host needs; its run-ahead ends there. If launches block, it waits for the op before.
     """
-    record, names = pattern.of, [op.name for op in pattern.of.ops]
-    if isinstance(record, MergedRecord):
-        issued = _Issued.of_merged(record)
-    else:
-        issued = _Issued.of_pass(record)
+    of, names = pattern.of, [op.name for op in pattern.of.ops]
+    issued = _Issued.of_merged(of) if isinstance(of, MergedRecord) else _Issued.of_pass(of)
     ops = np.arange(len(issued.streams), dtype=np.int32)
     if blocks:
         issued = replace(issued, host_waits=np.stack([ops[1:], ops[:-1]], axis=1))
