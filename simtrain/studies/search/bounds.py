@@ -8,9 +8,8 @@ A rank runs its passes one after another on one compute stream, in the schedule'
    virtual stage, in a chain. Weight gradients that are split off can run meanwhile.
 4. A rank then reduces its gradients and runs its optimizer step on the same stream.
 
-So for every rank (1) + (4) of all passes is a bound; (2) + (1) + (4) of those of the walk; and
-(2) + (1) + (3) + (4) of those of the walk without split-off weight gradients, with (4) of the rank
-where (3) ends.
+So for every rank (2) + (1) + (4) is a bound; and (2) + (1) + (3) + (4) of the passes without
+split-off weight gradients, with (4) of the rank where (3) ends.
 Messages, exchanges and shared links only add to the time. A pass takes at least the time for which
 it keeps the host or a stream busy, and that of its longest chain of kernels and of collectives
 between which they wait. Merged passes share chains, but each stream is as busy as those of both:
@@ -24,7 +23,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import accumulate
 from operator import add
 
@@ -72,16 +70,15 @@ class Bounds:
     def busy_s(self, plan: Plan) -> float:
         """Return a bound of the iteration time, from the busiest stream of each pass."""
         if plan.order.merges_passes:
-            return max(map(partial(self._stream_s, plan), range(_CHAIN)))
+            return max(
+                self._iteration_s(plan, lambda each, at=stream: self._streams_s(each)[at])  # type: ignore[misc]
+                for stream in range(_CHAIN)
+            )
         return self._iteration_s(plan, lambda chunk_pass: max(self._streams_s(chunk_pass)))
-
-    def _stream_s(self, plan: Plan, stream: int) -> float:
-        """Return the bound if passes only kept the host (0) or one of their streams busy."""
-        return self._iteration_s(plan, lambda chunk_pass: self._streams_s(chunk_pass)[stream])
 
     def _iteration_s(self, plan: Plan, seconds: Callable[[Pass], float]) -> float:
         """Return the bound if each pass takes at least `seconds(pass)`."""
-        forward_s, inputs_s, backward_s = _forward_input_and_backward(_least_seconds(plan, seconds))
+        forward_s, inputs_s, backward_s = _least_seconds(plan, seconds)
         numbers, placement = plan.model_chunks.numbers, plan.order.placement
         ranks = placement.virtual_stages
         steps_s = self._steps_s(plan, ranks, seconds)
@@ -100,15 +97,12 @@ class Bounds:
         for virtual_stages, step_s in zip(ranks, steps_s, strict=True):
             # The earliest of the rank's chunks in their copies of the model.
             first = min(stage % placement.stages_per_copy for stage in virtual_stages)
-            # Facts 1 and 4, of all passes of the rank.
-            all_s = passes_s(virtual_stages, backward_s)
-            iteration_s = max(iteration_s, all_s + step_s)
-            # Facts 2, 1 and 4, of the passes of the walk.
-            walk_s = before_s[first] + passes_s(virtual_stages, backward_s)
-            # Facts 2, 1, 3 and 4, of the passes of the walk without split-off weight gradients.
+            # Facts 2, 1 and 4, of all passes of the rank.
+            all_s = before_s[first] + passes_s(virtual_stages, backward_s)
+            # Facts 2, 1, 3 and 4, of its passes without split-off weight gradients.
             without_split_s = passes_s(virtual_stages, inputs_s)
             chained_s = before_s[first] + without_split_s + after_s[first] + first_step_s
-            iteration_s = max(iteration_s, walk_s + step_s, chained_s)
+            iteration_s = max(iteration_s, all_s + step_s, chained_s)
         return _ROUNDING * iteration_s
 
     def _steps_s(
@@ -163,25 +157,18 @@ class Bounds:
         return [*busy_s, max([free_s[Stream.COMPUTE], *awaited_s])]
 
 
-def _forward_input_and_backward(
-    times: dict[Kind, list[float]],
+def _least_seconds(
+    plan: Plan, seconds: Callable[[Pass], float]
 ) -> tuple[list[float], list[float], list[float]]:
     """Return [chunks], the least times of a forward pass, of input gradients, of all gradients.
 
-    A backward pass is whole (B), or split into input (I) and weight gradients (W).
-    """
-    inputs_s = [*map(min, times["B"], times["I"])]
-    return times["F"], inputs_s, [*map(min, times["B"], map(add, times["I"], times["W"]))]
-
-
-def _least_seconds(plan: Plan, seconds: Callable[[Pass], float]) -> dict[Kind, list[float]]:
-    """Return the least time of passes by kind, per different chunk; infinity for none.
-
-    A chunk's passes differ in what they recompute, and in whether they reduce gradients.
+    A chunk's passes differ in what they recompute, and in whether they reduce gradients. A backward
+    pass is whole (B), or split into input (I) and weight gradients (W).
     """
     num_chunks = len(plan.model_chunks.different)
-    times = {kind: [math.inf] * num_chunks for kind in KINDS}
+    times: dict[Kind, list[float]] = {kind: [math.inf] * num_chunks for kind in KINDS}
     for (number, kind, *_), chunk_pass in plan.variants.items():
         if isinstance(chunk_pass, Pass) and kind != "R":
             times[kind][number] = min(times[kind][number], seconds(chunk_pass))
-    return times
+    inputs_s = [*map(min, times["B"], times["I"])]
+    return times["F"], inputs_s, [*map(min, times["B"], map(add, times["I"], times["W"]))]

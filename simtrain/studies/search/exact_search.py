@@ -70,18 +70,11 @@ def stop_after(seconds: float | None, interrupted: Callable[[], bool]) -> Stop:
     return stop
 
 
-class _OrderTraits(NamedTuple):
-    """What a schedule's order does with passes, whatever its sizes."""
-
-    merges: bool
-    splits_backwards: bool
-    copies: int
-
-
 @functools.cache
-def _traits(schedule: str) -> _OrderTraits:
+def _traits(schedule: str) -> tuple[bool, bool, int]:
+    """Return what a schedule's order does with passes, whatever its sizes."""
     family = FAMILIES[schedule]
-    return _OrderTraits(family.merges, family.splits_backwards, family.placement(2, 1).copies)
+    return family.merges, family.splits_backwards, family.placement(2, 1).copies
 
 
 class Explorer:
@@ -128,7 +121,6 @@ class Explorer:
         return self._evaluations[point]
 
     def peak_bytes(self, point: Point) -> int:
-        """Return the peak memory of a point."""
         if point not in self.peaks_bytes:
             self.peaks_bytes[point] = self.attempt(point, self._peak_bytes, _FAILED_BYTES)
         return self.peaks_bytes[point]
@@ -163,7 +155,7 @@ class Explorer:
             return work_s, 0
         peak_bytes = self.peak_bytes(point)
         if peak_bytes > self.limit_bytes:
-            if point not in self.failures and not _traits(point.schedule).splits_backwards:
+            if point not in self.failures and not FAMILIES[point.schedule].splits_backwards:
                 self._too_large[alike] = point.micro
             return None
         return self.attempt(
