@@ -105,7 +105,7 @@ def search(
     """
     from simtrain.commands.printing import first_interrupt, progress_bar
     from simtrain.studies.planning import search as study
-    from simtrain.studies.search.run import names_of_ranks, prepare_folder
+    from simtrain.studies.search.run import files_of_ranks
 
     if tokens is None:
         fields = _fields_of_layouts(fields, clusters, vary or [], hold or [])
@@ -118,7 +118,7 @@ def search(
     if out is not None and is_page:
         check_file(out)
     elif out is not None:
-        prepare_folder(out, names_of_ranks(base, fields["top"]))
+        files_of_ranks(out, base, fields["top"])
     fields["anchors"] = read_measured(measured, base, question.changes.overrides)
     with progress_bar() as on_progress, first_interrupt() as interrupted:
         answer = study(base, **fields, interrupted=interrupted, on_progress=on_progress)
@@ -129,7 +129,7 @@ def _fields_of_layouts(
     fields: dict[str, Any], clusters: list[str] | None, vary: list[str], hold: list[str]
 ) -> dict[str, Any]:
     """Return the fields of a search for layouts; refuse those of a whole training (E908)."""
-    from simtrain.studies.search.request import read_vary
+    from simtrain.studies.search.space import read_vary
 
     of_training = _written({name: fields.pop(name) for name in _OF_TRAINING})
     refuse(of_training | {"--cluster": clusters}, "is for a whole training", "add --tokens 300B")

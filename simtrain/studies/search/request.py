@@ -122,7 +122,7 @@ class SearchRequest:
         Raises:
             InputError: a field is unknown, or asked for twice; the recompute is held open (E838).
         """
-        from simtrain.studies.search.space import Space
+        from simtrain.studies.search.space import Space, check_held, check_varied
 
         varied = check_varied(self.base, self.vary)
         space = Space(self.base, self.num_gpus, varied, check_held(self.hold))
@@ -155,79 +155,3 @@ def check_budget(seconds: float | None) -> None:
         return
     fix = "write a number of seconds above 0, or remove it to search to the end"
     raise InputError.of("E834", f"seconds is {seconds!r}", Location("--seconds"), fix)
-
-
-# ------------------------------------------------------------------------- fields
-
-
-def read_vary(options: Sequence[str]) -> dict[str, Sequence[Any] | None]:
-    """Parse options such as `batch.micro=1,2` or `schedule`.
-
-    Raises:
-        InputError: a value is not YAML.
-    """
-    from simtrain.base.strict_yaml.reading import parse_value
-
-    varied: dict[str, Sequence[Any] | None] = {}
-    for option in options:
-        name, equals, text = option.partition("=")
-        place = Location(f"--vary {option}")
-        varied[name.strip()] = parse_value(f"[{text}]", place) if equals else None
-    return varied
-
-
-def check_held(hold: Sequence[str]) -> tuple[str, ...]:
-    """Return the fields and sections that a search holds; refuse unknown ones (E802)."""
-    from simtrain.base.strict_yaml.reading import dotted
-    from simtrain.studies.sweep.grid import field_path
-
-    return tuple(dotted(field_path(name, Location(f"--hold {name}"))) for name in hold)
-
-
-def check_varied(base: Scenario, vary: Varied) -> dict[str, tuple[Any, ...]]:
-    """Return the validated values of fields that a search varies.
-
-    Raises:
-        InputError: a field or a value does not exist (E802); the field is none of a layout or is
-            set by --set, or `recompute: auto` is among the values (E838).
-    """
-    from simtrain.base.strict_yaml.reading import dotted
-    from simtrain.studies.sweep.grid import field_path
-
-    varied = {}
-    for name, written in vary.items():
-        path = field_path(name, Location(f"--vary {name}"))
-        if values := _values(base, dotted(path), written):
-            varied[dotted(path)] = values
-    return varied
-
-
-def _values(base: Scenario, name: str, written: Sequence[Any] | None) -> tuple[Any, ...]:
-    """Return the values of a field; () for those that a search tries in any case."""
-    from simtrain.scenario import RecomputePolicy
-    from simtrain.scenario.section import is_change
-    from simtrain.schedules import NAMED
-    from simtrain.studies.changes import value_at
-    from simtrain.studies.search.space import FIELDS
-
-    def refused(message: str, fix: str) -> InputError:
-        return InputError.of("E838", message, Location(f"--vary {name}"), fix)
-
-    path, places = tuple(name.split(".")), base.positions.places
-    if path[0] == "cluster":
-        line = "simtrain search --tokens 1T --cluster NAME,NAME"
-        raise refused("a search has one machine", f"compare machines with {line}")
-    if name not in FIELDS.values():
-        raise refused(f"{name} is not of a layout", "compare its values with simtrain sweep")
-    if any(is_change(at.value) for where, at in places.items() if where[: len(path)] == path):
-        raise refused(f"{name} is set by --set and varied", "remove one of them")
-    if written is None:
-        return tuple(NAMED) if name == "schedule" else ()
-    if not written:
-        raise refused(f"{name} has no values", f"write them, or --vary {name} for the usual ones")
-    values = tuple(dict.fromkeys(value_at(base.replace({name: value}), name) for value in written))
-    for value in values:
-        policy = isinstance(value, RecomputePolicy)
-        if policy and value.is_open:
-            raise refused("auto is a choice among policies", "remove it: a search tries these")
-    return values

@@ -30,7 +30,6 @@ from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.on_machine import refuse_program, rules_on
 from simtrain.studies.search.exact_search import (
     Explorer,
-    Key,
     ProgressCallback,
     SearchOutcome,
     Stop,
@@ -39,16 +38,8 @@ from simtrain.studies.search.exact_search import (
     stop_after,
 )
 from simtrain.studies.search.legality import LegalPoints, legal_points, rules_of_base
-from simtrain.studies.search.request import SearchRequest, check_held
-from simtrain.studies.search.space import (
-    COORDINATES,
-    FIELDS,
-    Point,
-    Settings,
-    Space,
-    in_short,
-    is_within,
-)
+from simtrain.studies.search.request import SearchRequest
+from simtrain.studies.search.space import FIELDS, Point, Space, in_short, is_within
 from simtrain.studies.simulation import checked_profile
 from simtrain.units import counted, format_bytes, format_seconds
 
@@ -61,17 +52,16 @@ def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
     Raises:
         InputError: the folder cannot be written to, or has one of the files (E113).
     """
-    *names, refined = names_of_ranks(result.base, len(result.ranked))
-    files: list[tuple[str, Candidate, str]] = [
-        (name, layout, f"number {rank}")
-        for rank, (name, layout) in enumerate(zip(names, result.ranked, strict=True), start=1)
+    *paths, refined = files_of_ranks(folder, result.base, len(result.ranked))
+    files = [
+        (path, layout, f"number {rank}")
+        for rank, (path, layout) in enumerate(zip(paths, result.ranked, strict=True), start=1)
     ]
     if result.refinement and result.refinement.changes:
         origin = f"refined from number {result.refinement.rank}"
         files.append((refined, result.refinement.layout, origin))
-    paths = prepare_folder(folder, [name for name, *_ in files])
     with writing_to(folder, _WHAT):
-        for path, (name, layout, origin) in zip(paths, files, strict=True):
+        for path, layout, origin in files:
             description = (
                 f"{origin} by time on {counted(layout.scenario.num_gpus, 'GPU')}: "
                 f"{format_seconds(layout.iteration_time_s)}, "
@@ -83,25 +73,21 @@ def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
                 f"profile {made['profile']} (SHA-256 {made['profile_sha256']}).\n"
             )
             with replacing(path) as unfinished:
-                text = head + yaml_text(data_of_file(layout.scenario, name, description))
+                text = head + yaml_text(data_of_file(layout.scenario, path.stem, description))
                 unfinished.write_text(text, "utf-8")
-    return paths
+    return [path for path, *_ in files]
 
 
-def names_of_ranks(base: Scenario, top: int) -> list[str]:
-    """Return the names of the files of a ranking and of the refined layout, without ".yaml"."""
-    name = re.sub(r"[^\w.-]+", "_", base.name or "scenario")
-    return [*(f"{name}_{rank:02d}" for rank in range(1, top + 1)), f"{name}_refined"]
-
-
-def prepare_folder(folder: Path, names: list[str]) -> list[Path]:
-    """Create a folder, and return the paths of scenario files with these names in it.
+def files_of_ranks(folder: Path, base: Scenario, top: int) -> list[Path]:
+    """Create a folder, and return the files of a ranking and of the refined layout in it.
 
     Raises:
         InputError: as `write_scenarios`.
     """
     make_folder(folder, _WHAT)
-    paths = [folder / f"{name}.yaml" for name in names]
+    name = re.sub(r"[^\w.-]+", "_", base.name or "scenario")
+    ranks = [*(f"{rank:02d}" for rank in range(1, top + 1)), "refined"]
+    paths = [folder / f"{name}_{rank}.yaml" for rank in ranks]
     for path in filter(Path.exists, paths):
         fix = "choose another folder for -o, or remove the file"
         raise InputError.of("E113", "the file exists", Location(str(path)), fix)
@@ -144,7 +130,7 @@ class Candidate(PlainData):
 
     @property
     def configuration(self) -> dict[str, Any]:
-        return _configuration(Point.of(self.scenario), self.point.settings)
+        return Point.of(self.scenario)._replace(settings=self.point.settings).configuration
 
     @property
     def recompute(self) -> dict[str, Any]:
@@ -175,17 +161,11 @@ class Candidate(PlainData):
         return self.evaluation.peak_bytes
 
 
-def _configuration(layout: Point, settings: Settings) -> dict[str, Any]:
-    coordinates = dict(zip(COORDINATES, layout, strict=False))
-    recompute = layout.recompute.model_dump(exclude_unset=True)
-    return coordinates | {"recompute": recompute} | dict(settings)
-
-
 @dataclass(frozen=True, slots=True)
 class FailedLayout(PlainData):
     """A legal layout whose evaluation ended in an error."""
 
-    json_fields: ClassVar = keys("configuration error")
+    json_fields: ClassVar = keys("configuration=point.configuration error")
 
     point: Point
     exception: Exception
@@ -193,10 +173,6 @@ class FailedLayout(PlainData):
     @property
     def error(self) -> str:
         return f"{type(self.exception).__name__}: {self.exception}"
-
-    @property
-    def configuration(self) -> dict[str, Any]:
-        return _configuration(self.point, self.point.settings)
 
     @property
     def in_short(self) -> str:
@@ -441,7 +417,7 @@ def search_layouts(request: SearchRequest) -> SearchResult:
     if request.refines:
         rules = *RULES, *rules_on(profile)[1:]
         climber = _Climber(explorer, request.on_progress, stop, best, rules)
-        refinement = climber.refine(_refined_fields(space, check_held(request.hold)))
+        refinement = climber.refine(_refined_fields(space))
     return SearchResult(
         request.base,
         limit_bytes,
@@ -491,7 +467,7 @@ def _legal_points(space: Space, profile: HardwareProfile) -> tuple[LegalPoints, 
 # ------------------------------------------------------------------------- refinement
 
 
-def _refined_fields(space: Space, kept: Sequence[str]) -> dict[str, Iterable[Any]]:
+def _refined_fields(space: Space) -> dict[str, Iterable[Any]]:
     """Return the settings that a refinement changes, with their values: flags and choices.
 
     Those that nobody set or holds. None stands for the policies near that of a layout.
@@ -505,7 +481,7 @@ def _refined_fields(space: Space, kept: Sequence[str]) -> dict[str, Iterable[Any
     fields = {
         field: values
         for field, values in fields.items()
-        if values and not is_within(field, [*kept, *base.changed_values])
+        if values and not is_within(field, [*space.hold, *base.changed_values])
     }
     is_fixed = "recompute" in space.held
     return fields if is_fixed else fields | {"recompute": ()}
@@ -558,14 +534,11 @@ class _Climber:
                     if self.stop():
                         return best, changes
                     changed = self.changed(best, change)
-                    if changed is not None and self.key(changed) < self.key(best):
+                    if changed and key_of(changed.evaluation) < key_of(best.evaluation):
                         best, changes = changed, changes | dict(change.values)
             if best is before:
                 break
         return best, changes
-
-    def key(self, layout: Candidate) -> Key:
-        return key_of(layout.evaluation)
 
     def changed(self, layout: Candidate, change: Change) -> Candidate | None:
         """Return a layout with a change; None if it is illegal, or too large to be as safe."""

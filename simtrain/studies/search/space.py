@@ -16,12 +16,15 @@ from operator import attrgetter, methodcaller
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from simtrain.base.strict_yaml.reading import dotted, parse_value
+from simtrain.errors import InputError, Location
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.parallelism import layout_of_chunks
 from simtrain.scenario.schema import STACK_DEFAULTS
-from simtrain.scenario.section import Section, divisors
+from simtrain.scenario.section import Section, divisors, is_change
 from simtrain.schedules import NAMED, StagePlacement, default_name
 from simtrain.studies.changes import POLICIES, ZERO_STAGES, value_at
+from simtrain.studies.sweep.grid import field_path
 
 LONG_SEQUENCE = 32_768
 """Sequence length from which context parallelism is searched by default."""
@@ -73,8 +76,14 @@ class Point(NamedTuple):
 
     @classmethod
     def of(cls, scenario: Scenario) -> Point:
-        """Return the layout of a scenario."""
         return cls(*attrgetter(*FIELDS.values())(scenario))
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The coordinates, and what a refinement changed, by name."""
+        coordinates = dict(zip(COORDINATES, self, strict=False))
+        recompute = self.recompute.model_dump(exclude_unset=True)
+        return coordinates | {"recompute": recompute} | dict(self.settings)
 
 
 COORDINATES = Point._fields[:-2]
@@ -108,7 +117,7 @@ class Space:
         vary: Mapping[str, Sequence[Any]] = MappingProxyType({}),
         hold: Sequence[str] = (),
     ) -> None:
-        self.base, self.gpus, self._hold, self._now = base, gpus, hold, Point.of(base)
+        self.base, self.gpus, self.hold, self._now = base, gpus, hold, Point.of(base)
         self._vary = {name: vary[field] for name, field in FIELDS.items() if field in vary}
         self.held = {
             name
@@ -152,7 +161,6 @@ class Space:
         return math.prod(map(len, self._others[len(prefix) - len(_SPLIT) - len(_CUT) :]))
 
     def point(self, prefix: Prefix) -> Point:
-        """Return the point of a whole prefix."""
         off = prefix[len(COORDINATES) :]
         return Point._make((*prefix[: len(COORDINATES)], (), off if any(off) else ()))
 
@@ -275,7 +283,7 @@ class Space:
         if self.base.model.experts is None:
             absent |= {"expert", "expert_tensor"}
         left_out = {*self.varied(points), *refined, *(FIELDS[name] for name in absent)}
-        fields = dict.fromkeys([*FIELDS.values(), *self._hold])
+        fields = dict.fromkeys([*FIELDS.values(), *self.hold])
         return tuple(field for field in fields if field not in left_out)
 
     # ------------------------------------------------------------------------- splits over ranks
@@ -382,12 +390,10 @@ class Space:
         is_own = num_stages > 1 and len(split.layout_chunks) == num_stages * interleave
         if is_own or (split.layout is not None and "layout" in self.held):
             return [(_EVEN, split.layout)]
-        if num_stages == 1:
-            return [(_EVEN, None)]
         if layers % num_stages == 0:
             return [(_EVEN, None)]
-        cuts: list[tuple[Prefix, str | None]]
-        cuts = [(pair, None) for pair in _even_lengths(layers, num_stages, interleave)]
+        cuts = list[tuple[Prefix, str | None]]()
+        cuts += [(pair, None) for pair in _even_lengths(layers, num_stages, interleave)]
         family = self.base.schedule_family if schedule == self.base.schedule else NAMED[schedule]
         if not cuts and "layout" not in self.held:
             layout = balanced_layout(self.base, family.placement(num_stages, interleave))
@@ -472,3 +478,67 @@ def _is_overridden(scenario: Scenario, field: str) -> bool:
     """Whether a field, or a field within it, was set outside the scenario's file."""
     path, written = tuple(field.split(".")), scenario.positions.places.items()
     return any(at.value.line is None for where, at in written if where[: len(path)] == path)
+
+
+# ------------------------------------------------------------------------- asked fields
+
+
+def read_vary(options: Sequence[str]) -> dict[str, Sequence[Any] | None]:
+    """Parse options such as `batch.micro=1,2` or `schedule`.
+
+    Raises:
+        InputError: a value is not YAML.
+    """
+    varied: dict[str, Sequence[Any] | None] = {}
+    for option in options:
+        name, equals, text = option.partition("=")
+        place = Location(f"--vary {option}")
+        varied[name.strip()] = parse_value(f"[{text}]", place) if equals else None
+    return varied
+
+
+def check_held(hold: Sequence[str]) -> tuple[str, ...]:
+    """Return the fields and sections that a search holds; refuse unknown ones (E802)."""
+    return tuple(dotted(field_path(name, Location(f"--hold {name}"))) for name in hold)
+
+
+def check_varied(
+    base: Scenario, vary: Mapping[str, Sequence[Any] | None]
+) -> dict[str, tuple[Any, ...]]:
+    """Return the validated values of fields that a search varies.
+
+    Raises:
+        InputError: a field or a value does not exist (E802); the field is none of a layout or is
+            set by --set, or `recompute: auto` is among the values (E838).
+    """
+    varied = {}
+    for name, written in vary.items():
+        field = dotted(field_path(name, Location(f"--vary {name}")))
+        if values := _values_of(base, field, written):
+            varied[field] = values
+    return varied
+
+
+def _values_of(base: Scenario, name: str, written: Sequence[Any] | None) -> tuple[Any, ...]:
+    """Return the values of a field; () for those that a search tries in any case."""
+
+    def refused(message: str, fix: str) -> InputError:
+        return InputError.of("E838", message, Location(f"--vary {name}"), fix)
+
+    path, places = tuple(name.split(".")), base.positions.places
+    if path[0] == "cluster":
+        line = "simtrain search --tokens 1T --cluster NAME,NAME"
+        raise refused("a search has one machine", f"compare machines with {line}")
+    if name not in FIELDS.values():
+        raise refused(f"{name} is not of a layout", "compare its values with simtrain sweep")
+    if any(is_change(at.value) for where, at in places.items() if where[: len(path)] == path):
+        raise refused(f"{name} is set by --set and varied", "remove one of them")
+    if written is None:
+        return tuple(NAMED) if name == "schedule" else ()
+    if not written:
+        raise refused(f"{name} has no values", f"write them, or --vary {name} for the usual ones")
+    values = tuple(dict.fromkeys(value_at(base.replace({name: value}), name) for value in written))
+    for value in values:
+        if isinstance(value, RecomputePolicy) and value.is_open:
+            raise refused("auto is a choice among policies", "remove it: a search tries these")
+    return values

@@ -16,9 +16,9 @@ from simtrain.commands.printing import first_interrupt
 from simtrain.errors import InputError
 from simtrain.scenario import load_unchecked
 from simtrain.studies.search.legality import legal_points
-from simtrain.studies.search.request import SearchRequest, check_held, check_varied, read_vary
+from simtrain.studies.search.request import SearchRequest
 from simtrain.studies.search.run import SearchResult, search, write_scenarios
-from simtrain.studies.search.space import Space
+from simtrain.studies.search.space import Space, check_held, check_varied, read_vary
 from simtrain.views.search import search_view
 from tests.helpers.command_line import call, refused
 from tests.helpers.search_spaces import BASES, base, broken, holding
