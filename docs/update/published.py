@@ -17,7 +17,7 @@ from simtrain.base.strict_yaml import apply_overrides, parse_document
 from simtrain.durations.collectives import collective_seconds
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.studies.goodput import Training, TrainingFacts, draw_training, failures_of, fleet_of
+from simtrain.studies.goodput import Training, draw_training, failures_of, fleet_of
 from simtrain.studies.simulation import simulate
 from simtrain.studies.variation import draw
 from simtrain.units import DAY_S, HOUR_S
@@ -149,13 +149,13 @@ def _trainings(content: Mapping[str, Any]) -> list[list[str]]:
     rows = []
     for run in content["trainings"]:
         _, reliability = failures_of(load_profile(run["cluster"]))
-        facts = TrainingFacts(
+        fleet = fleet_of(
+            reliability,
             num_gpus=run["gpus"],
             gpus_per_node=8,
             num_parameters=int(float(run["parameters"])),
             iteration_time_s=20.0,
         )
-        fleet = fleet_of(facts, reliability)
         seeds = np.random.SeedSequence(0).spawn(_DRAWS_OF_TRAININGS)
         days_s = run["days"] * DAY_S
         trainings = [draw_training(fleet, seed, float("inf"), days_s) for seed in seeds]

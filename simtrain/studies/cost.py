@@ -26,7 +26,6 @@ from simtrain.studies.goodput import (
     WORK,
     Fleet,
     Training,
-    TrainingFacts,
     best_interval_s,
     draw_training,
     expected_ratio,
@@ -78,7 +77,6 @@ class DrawnFigure(PlainData):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> DrawnFigure:
-        """Return the figure of some values."""
         numbers = np.asarray(values, dtype=float)
         p5, p95 = np.percentile(numbers, (5, 95))
         error = numbers.std(ddof=1) / math.sqrt(len(numbers)) if len(numbers) > 1 else 0.0
@@ -216,7 +214,8 @@ def draw_trainings(result: Result, terms: Terms, request: CostRequest) -> Goodpu
     """
     scenario, time_s = result.scenario, mean_time_s(result)
     profile, reliability = failures_of(result.profile)
-    facts = TrainingFacts(
+    fleet = fleet_of(
+        reliability,
         num_gpus=scenario.num_gpus,
         gpus_per_node=result.profile.cluster.gpus_per_node.value,
         num_parameters=result.num_parameters,
@@ -225,10 +224,9 @@ def draw_trainings(result: Result, terms: Terms, request: CostRequest) -> Goodpu
         interval_s=terms.interval_s,
         spares=request.spares,
     )
-    fleet, num_tokens = fleet_of(facts, reliability), terms.num_tokens
     _check_checkpoints(fleet, request)
     batch_tokens = scenario.batch.global_ * scenario.model.seq_length
-    work_s, limit_s = -(-num_tokens // batch_tokens) * time_s, math.inf
+    work_s, limit_s = -(-terms.num_tokens // batch_tokens) * time_s, math.inf
     if request.days is not None:
         work_s, limit_s = math.inf, request.days * DAY_S
     check_length(fleet, work_s, limit_s, request.draws)
@@ -240,7 +238,7 @@ def draw_trainings(result: Result, terms: Terms, request: CostRequest) -> Goodpu
         iteration_time_s=time_s,
         prediction=interval_of(result),
         tokens_per_s=batch_tokens / time_s,
-        num_tokens=num_tokens if request.days is None else None,
+        num_tokens=terms.num_tokens if request.days is None else None,
         fleet=fleet,
         seed=request.seed,
         trainings=tuple(_drawn(request, fleet, work_s, limit_s)),

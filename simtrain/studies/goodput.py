@@ -20,7 +20,7 @@ import simpy
 from simtrain.base.values import dataclass, field
 from simtrain.hardware.load import stand_in
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.hardware.sections import Checkpoints, Reliability
+from simtrain.hardware.sections import Reliability
 from simtrain.studies.requests import CheckpointMode
 from simtrain.units import DAY_S
 
@@ -109,26 +109,6 @@ class Fleet:
         return self.failures_per_s + planned
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingFacts:
-    """What of a training decides its fleet, besides the entries of a profile.
-
-    Without an interval or spares, they are the best one, and as many as suffice 95 % of the time.
-    """
-
-    num_gpus: int
-    gpus_per_node: int
-    num_parameters: int
-    iteration_time_s: float
-    checkpoint: CheckpointMode = "async"
-    interval_s: float | None = None
-    spares: int | None = None
-
-    @property
-    def num_nodes(self) -> int:
-        return math.ceil(self.num_gpus / self.gpus_per_node)
-
-
 def failures_of(profile: HardwareProfile) -> tuple[str, Reliability]:
     """Return the name of the profile whose failures count, and its failures.
 
@@ -141,9 +121,22 @@ def failures_of(profile: HardwareProfile) -> tuple[str, Reliability]:
     return stand_in().name, reliability
 
 
-def fleet_of(facts: TrainingFacts, reliability: Reliability) -> Fleet:
-    """Return the fleet of a training."""
-    per_s = facts.num_gpus / DAY_S
+def fleet_of(
+    reliability: Reliability,
+    *,
+    num_gpus: int,
+    gpus_per_node: int,
+    num_parameters: int,
+    iteration_time_s: float,
+    checkpoint: CheckpointMode = "async",
+    interval_s: float | None = None,
+    spares: int | None = None,
+) -> Fleet:
+    """Return the fleet of a training.
+
+    Without an interval or spares, they are the best one, and as many as suffice 95 % of the time.
+    """
+    per_s, num_nodes = num_gpus / DAY_S, math.ceil(num_gpus / gpus_per_node)
     causes = tuple(
         Cause(
             name=name,
@@ -163,32 +156,24 @@ def fleet_of(facts: TrainingFacts, reliability: Reliability) -> Fleet:
     failures_per_s = math.fsum(cause.per_s for cause in causes)
     failures_per_s += corruption.per_s if corruption else 0.0
     restart, checkpoints = reliability.restart, reliability.checkpoints
-    state_bytes = facts.num_parameters * checkpoints.bytes_per_parameter.value
+    state_bytes = num_parameters * checkpoints.bytes_per_parameter.value
     loading_s = state_bytes / checkpoints.read_bandwidth.value
-    down = math.fsum(cause.per_s * cause.repair_s for cause in causes) / facts.num_nodes
-    spares = spares_for(facts.num_nodes, 1 / (1 + down)) if facts.spares is None else facts.spares
-    return Fleet(
-        num_nodes=facts.num_nodes,
-        spares=spares,
-        causes=(*causes, planned),
-        checkpoint=_checkpointing(facts, checkpoints, state_bytes, failures_per_s),
-        restart_s=restart.process_groups.value + loading_s + restart.warm_up.value,
-        corruption=corruption,
-    )
-
-
-def _checkpointing(
-    facts: TrainingFacts, checkpoints: Checkpoints, state_bytes: float, failures_per_s: float
-) -> Checkpointing:
     write_s = state_bytes / checkpoints.write_bandwidth.value
-    is_blocking = facts.checkpoint == "blocking"
+    is_blocking = checkpoint == "blocking"
     blocking_s = write_s if is_blocking else checkpoints.snapshot.value
-    interval_s = facts.interval_s
     if interval_s is None:
         best_s = best_interval_s(blocking_s, failures_per_s)
         # Without failures a day is as good as any interval.
-        interval_s = max(min(best_s, DAY_S), write_s, facts.iteration_time_s)
-    return Checkpointing(interval_s, blocking_s, 0.0 if is_blocking else write_s)
+        interval_s = max(min(best_s, DAY_S), write_s, iteration_time_s)
+    down = math.fsum(cause.per_s * cause.repair_s for cause in causes) / num_nodes
+    return Fleet(
+        num_nodes=num_nodes,
+        spares=spares_for(num_nodes, 1 / (1 + down)) if spares is None else spares,
+        causes=(*causes, planned),
+        checkpoint=Checkpointing(interval_s, blocking_s, 0.0 if is_blocking else write_s),
+        restart_s=restart.process_groups.value + loading_s + restart.warm_up.value,
+        corruption=corruption,
+    )
 
 
 # -------------------------------------------------------------------------- closed forms
