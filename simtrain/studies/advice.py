@@ -107,7 +107,7 @@ def advise(
     now, scenario = result_of(scenario), scenario_of(scenario)
     now_s, now_bytes = now.iteration_time_s, now.memory.fullest.peak_bytes
     changes = [*_changes(scenario)]
-    trials = evaluated(scenario, changes, Evaluator.on(now.seconds.machine), on_progress)
+    trials = evaluated(scenario, changes, Evaluator(machine=now.seconds.machine), on_progress)
     advised = [
         Advised(
             change.options,
@@ -203,33 +203,27 @@ def check_fits(
     machine: Machine,
     on_progress: Callable[[str], None] = lambda description: None,
 ) -> None:
-    """Refuse what needs more memory than a GPU has, with the fastest change that makes it fit."""
-    if not memory.fits:
-        raise _does_not_fit(scenario, memory, Evaluator.on(machine), on_progress)
+    """Refuse what needs more memory than a GPU has.
 
-
-def _does_not_fit(
-    scenario: Scenario,
-    report: MemoryReport,
-    evaluator: Evaluator,
-    on_progress: Callable[[str], None],
-) -> DoesNotFitError:
-    """Build the error: the stage that does not fit, its components, and the change that helps."""
+    The error has the stage that does not fit, its components, and the fastest change that helps.
+    """
+    if memory.fits:
+        return
 
     def describe(attempt: str) -> None:
         on_progress(f"it does not fit; {attempt}")
 
-    fullest, sizes = report.fullest, report.fullest.components_bytes
+    fullest, sizes = memory.fullest, memory.fullest.components_bytes
     parts = [f"{COMPONENT_LABELS[part]} {gib(size)}" for part, size in sizes.items()]
     what = (
         f"stage {fullest.stage} needs {gib(fullest.peak_bytes)} GiB of the "
-        f"{gib(report.capacity_bytes)} GiB of its GPU, {gib(report.missing_bytes)} GiB too much"
+        f"{gib(memory.capacity_bytes)} GiB of its GPU, {gib(memory.missing_bytes)} GiB too much"
     )
     reason = f"its peak, during the {fullest.peak_words}, consists of (GiB) {', '.join(parts)}"
-    if report.missing_bytes <= 0 and report.host:
-        what = report.host.shortage
+    if memory.missing_bytes <= 0 and memory.host:
+        what = memory.host.shortage
         reason = "the host holds the optimizer's states of all GPUs of its node"
-    trials = evaluated(scenario, _changes(scenario), evaluator, describe)
+    trials = evaluated(scenario, _changes(scenario), Evaluator(machine=machine), describe)
     fix = "no single change is enough: find a layout with simtrain search X --gpus N"
     # What surely fits comes first, and then the fastest.
     helps = min(
@@ -247,4 +241,4 @@ def _does_not_fit(
         )
     message = f"{scenario.name or 'the scenario'} does not fit: {what}"
     fix += ", or run --allow-oom to simulate it anyway"
-    return DoesNotFitError.of("E601", message, reason=reason, fix=fix)
+    raise DoesNotFitError.of("E601", message, reason=reason, fix=fix)

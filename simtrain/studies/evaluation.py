@@ -81,11 +81,6 @@ class Evaluator:
     anchors: Sequence[OwnRun] = ()
     _machines: dict[object, Machine] = field(default_factory=dict, repr=False)
 
-    @classmethod
-    def on(cls, machine: Machine, *, allow_oom: bool = False) -> Evaluator:
-        """Return an evaluator of times and memory on one machine, whatever a scenario's cluster."""
-        return cls(allow_oom, engine=machine.engine, machine=machine)
-
     def evaluate(self, scenario: Scenario) -> Evaluation:
         """Evaluate one scenario.
 
@@ -93,16 +88,14 @@ class Evaluator:
             InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
         """
         planned, _ = plan_on(scenario, self.machine_of(scenario))
+        run = planned.result if planned.fits or self.allow_oom else None
         return Evaluation(
             planned.plan.scenario,
             planned.fit.peak_bytes,
             planned.fit.capacity_bytes,
-            self._run(planned.result) if planned.fits or self.allow_oom else None,
+            replace(run, anchors=self.anchors) if run and self.anchors else run,
             planned.fit.host_fits,
         )
-
-    def _run(self, result: Result) -> Result:
-        return replace(result, anchors=self.anchors) if self.anchors else result
 
     def profile_of(self, scenario: Scenario) -> HardwareProfile:
         """Load the scenario's profile with its overrides; cached until the file changes."""

@@ -114,7 +114,15 @@ class PolicyChoice:
 
     @property
     def words(self) -> Sentence:
-        return _words(self.chosen)
+        """The policy, and the passes that it keeps per stage."""
+        plan = self.chosen.plan
+        kept, words = plan.num_saved_per_stage or (), policy_words(plan.scenario.recompute)
+        if not any(kept):
+            return with_whole_numbers(words)
+        windows = most_outstanding(plan.schedule)
+        numbers = [f"{number} of {window}" for number, window in zip(kept, windows, strict=True)]
+        where = f"{numbers[0]} on the first stage, {numbers[-1]} on the last"
+        return with_whole_numbers(f"{words}, keeping {where}")
 
     @property
     def why(self) -> Sentence:
@@ -139,17 +147,6 @@ def choose(
     smallest = min(trials, key=lambda trial: trial.fit.peak_bytes)
     fitting = [trial for trial in trials if trial.fits] or [smallest]
     return PolicyChoice(min(fitting, key=lambda trial: trial.iteration_time_s), trials)
-
-
-def _words(trial: PlannedIteration) -> Sentence:
-    plan = trial.plan
-    kept, words = plan.num_saved_per_stage or (), policy_words(plan.scenario.recompute)
-    if not any(kept):
-        return with_whole_numbers(words)
-    windows = most_outstanding(plan.schedule)
-    numbers = [f"{number} of {window}" for number, window in zip(kept, windows, strict=True)]
-    where = f"{numbers[0]} on the first stage, {numbers[-1]} on the last"
-    return with_whole_numbers(f"{words}, keeping {where}")
 
 
 @dataclass(frozen=True, slots=True)
