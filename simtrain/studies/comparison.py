@@ -122,7 +122,6 @@ class Comparison(Answer):
 
     @classmethod
     def of(cls, scenarios: Sequence[ScenarioColumn]) -> Comparison:
-        """Compare the other scenarios with the first."""
         return cls(scenarios, differences_of(*(column.result for column in scenarios)))
 
     @property

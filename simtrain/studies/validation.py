@@ -278,7 +278,6 @@ class Validation(Answer):
 
     @classmethod
     def of(cls, cluster: str, rows: Sequence[ValidatedRun]) -> Validation:
-        """Return the statistics of runs."""
         timed = [row for row in rows if row.error is not None]
         intervals = [(row.interval, row.iteration_time_s or 0.0) for row in timed if row.interval]
         return cls(

@@ -282,7 +282,6 @@ class Sweep:
         return -(-self.num_points // self.part_size)
 
     def indices(self, part: int) -> range:
-        """The indices of a part's points."""
         start = part * self.part_size
         return range(start, min(start + self.part_size, self.num_points))
 

@@ -122,7 +122,6 @@ class SweepRows(Answer):
 
     @property
     def headline(self) -> str:
-        """The answer in one line."""
         return f"{len(self.rows):,} rows, {len(self.columns)} columns"
 
     @property
