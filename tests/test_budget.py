@@ -22,7 +22,7 @@ BUDGET = {
     "durations": 983,
     "engine": 1090,
     "iteration": 6831,
-    "studies": 6990,
+    "studies": 6899,
     "views": 2776,
     "render": 3957,
     "commands": 2595,
