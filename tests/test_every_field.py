@@ -159,6 +159,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "software.fused_rotary": (ROPE, False),
     "software.complex_rotary": (ROPE | {"software.fused_rotary": False}, True),
     "software.repeated_keys": (FUSED | {"model.num_query_groups": 2}, True),
+    "software.loss_chunks": ({"model.vocab_size": 102400}, 8),
     "software.fused_rms_norm": ({"model.normalization": "rms_norm"}, False),
     "software.fused_activation": ({}, False),
     "software.fused_dropout_add": ({}, False),

@@ -249,6 +249,8 @@ class Kernels:
             Otherwise a kernel of its own does, unless it is fused with the activation or residual.
         log_softmax_loss: the unfused loss is torch's `F.cross_entropy`, or that of DTensor if ranks
             divide the vocabulary. Otherwise it has Megatron-LM's kernels.
+        loss_chunks: parts of a microbatch's tokens that have the output layer, the loss and their
+            backward passes one after another, so that logits are those of a part (torchtitan).
         ring: whose kernels and exchanges ring attention between context-parallel ranks has.
         narrow_loss: torch's loss stays in the compute type: nothing converts logits (fms-fsdp).
     """
@@ -278,6 +280,7 @@ class Kernels:
     biases_in_products: bool = False
     log_softmax_loss: bool = False
     narrow_loss: bool = False
+    loss_chunks: Count = 1
     ring: Ring = "transformer_engine"
 
 
@@ -567,6 +570,7 @@ _OVERRIDABLE = {
     "separate_masking": "true",
     "complex_rotary": "true",
     "repeated_keys": "true",
+    "loss_chunks": 8,
     "torch_workspaces": "0",
     "linear_workspaces": "0",
     "expert_workspaces": "0",

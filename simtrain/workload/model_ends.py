@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from simtrain.base.values import dataclass
+from simtrain.base.values import dataclass, replace
 from simtrain.scenario.model import Normalization
 from simtrain.scenario.parallelism import ChunkContents
 from simtrain.workload.blocks import (
@@ -35,8 +36,9 @@ from simtrain.workload.blocks import (
 from simtrain.workload.blocks.elementwise import MASK_BYTES
 from simtrain.workload.chunk import Chunk, Parameters, chunk_of, parameters
 from simtrain.workload.hashing import hashed_once
+from simtrain.workload.issue import IssueOrder
 from simtrain.workload.lengths import for_any_length
-from simtrain.workload.ops import Op, Tensor, collective, elementwise
+from simtrain.workload.ops import Op, Tensor, collective, elementwise, gradient
 from simtrain.workload.recompute import TOKEN_PREDICTION
 from simtrain.workload.tape import Block, Microbatch, Tape
 from simtrain.workload.work import FP32_BYTES, CollectiveKind
@@ -239,6 +241,9 @@ class Head:
             self._loss(tape, hidden, holds_weight=number == 0)
 
     def _loss(self, tape: Tape, x: Tensor, *, holds_weight: bool) -> None:
+        if tape.microbatch.kernels.loss_chunks > 1 and not tape.microbatch.is_frozen:
+            self._loss_in_chunks(tape, x, holds_weight=holds_weight)
+            return
         logits = column_linear(
             tape,
             x,
@@ -252,6 +257,38 @@ class Head:
             has_userbuffers=False,
         )
         cross_entropy(tape, logits, in_place=self.in_place_cross_entropy)
+
+    def _loss_in_chunks(self, tape: Tape, x: Tensor, *, holds_weight: bool) -> None:
+        """Record chunks of tokens, each with output layer, loss and backward pass of both.
+
+        Gradients of hidden states and of the weight gather in fp32. Source: torchtitan's
+        ChunkedLossWrapper (components/loss.py), and FSDP2 without synchronization.
+        """
+        batch, wide = tape.microbatch, x.elements * FP32_BYTES
+        chunks = math.gcd(batch.kernels.loss_chunks, batch.seq_length)
+        kernels, length = replace(batch.kernels, loss_chunks=1), batch.seq_length // chunks
+        part = Tape(replace(batch, seq_length=length, kernels=kernels, adds_gradients=True))
+        self._loss(part, part.tensor(x.name, x.rows // chunks, x.width), holds_weight=holds_weight)
+        emits = [node.forward for node in part.nodes] + [node.backward for node in part.nodes[::-1]]
+        kept, parameters = tape.tensor("gradient of chunks", x.rows, x.width), part.parameters
+        held_bytes = wide + FP32_BYTES * sum(weight.elements for weight in parameters)
+        size, name = kept.num_bytes, "loss in chunks"
+
+        def alone(op: Op) -> Op:
+            """Hold what the op saves or reads as long as it runs: the next chunk has its own."""
+            tensors = () if op.counts_saved else (*op.saves, *op.reads)
+            own = held_bytes + sum(tensor.num_bytes for tensor in tensors)
+            return op.replace(saves=(), reads=(), holds_bytes=op.holds_bytes + own)
+
+        def forward(order: IssueOrder) -> None:
+            with order.changing(alone):
+                for emit in emits * chunks:
+                    emit(order)
+            order.compute(elementwise("gradient of chunks to fp32", size, wide))
+            order.compute(elementwise(kept.name, wide, size, saves=(kept,)))
+
+        backward = (gradient(name, size, size, reads=(kept,)),)
+        tape.record(name, (x,), (), forward, backward, parameters=tuple(parameters))
 
 
 # Cuts a model into chunks, one for each virtual stage.

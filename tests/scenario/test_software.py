@@ -24,7 +24,7 @@ from simtrain.scenario.software import (
     stack_of_framework,
 )
 from simtrain.studies.simulation import simulate
-from simtrain.workload.ops import Op, Phase
+from simtrain.workload.ops import Op, Phase, total_flops
 from simtrain.workload.passes import PassKind
 from simtrain.workload.work import Collective, Elementwise, FusedAttention, Gemm
 from tests.helpers.lifetimes import by_hand, bytes_of
@@ -275,6 +275,32 @@ def test_a_narrow_loss_moves_and_holds_half_of_the_bytes() -> None:
     kept, kept_wide = (loss["log-softmax of logits"] for loss in both)
     assert 2 * kept.saves[0].num_bytes == kept_wide.saves[0].num_bytes
     assert 2 * moved([kept]) == moved([kept_wide])
+
+
+def test_a_loss_in_chunks_does_the_same_on_parts_of_the_tokens() -> None:
+    """Products and loss have as many FLOPs and bytes, all in the forward pass. Each chunk's weight
+    gradient is added to an fp32 one, and the sums of hidden gradients are cast twice.
+    """
+    stack = {"stack": "torchtitan_compiled", "loss_chunks": 8}
+    whole, chunks = (scenario(GPT, stack | {"loss_chunks": n}) for n in (1, 8))
+    forward, backward = (ops(chunks, kind, "", head=True) for kind in ("F", "B"))
+    before = [op for kind in ("F", "B") for op in ops(whole, kind, "", head=True)]
+
+    def named(some: list[Op], word: str) -> list[Op]:
+        return [op for op in some if word in op.name and not op.name.endswith("sum")]
+
+    products = [op for op in forward if isinstance(op.work, Gemm)]
+    assert len(products) == 8 * 3
+    assert sum(op.work.flops for op in products) == total_flops(before)
+    for word in ("softmax", "logits to gradient", "cross entropy"):
+        assert moved(named(forward, word)) == moved(named(before, word))
+    sums = [op for op in forward if op.name.endswith("weight gradient sum")]
+    assert [moved([op]) for op in sums] == 8 * [(2 + 4 + 4) * VOCAB * H]
+    hidden = [op for op in (*forward, *backward) if "chunks" in op.name]
+    assert moved(hidden) == 2 * 6 * ROWS * H + 4 * ROWS * H
+    logits = max(op.holds_bytes for op in before if "softmax" in op.name)
+    held = 4 * (ROWS + VOCAB) * H
+    assert max(op.holds_bytes for op in forward if "softmax" in op.name) == logits // 8 + held
 
 
 def test_fsdp2_overlaps_gathers_and_reductions_unless_told_otherwise() -> None:

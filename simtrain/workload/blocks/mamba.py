@@ -131,19 +131,29 @@ class _Scan:
 
     Args:
         tokens: of all sequences.
-        chunk_tokens: tokens of all sequences, with each sequence filled up to whole chunks.
-        heads, head_dim, state_dim, groups, chunk_size: as in the scenario, for this rank.
+        heads, groups: as in the scenario, for this rank.
         element_bytes: of activations.
+        width, conv_width: channels of the heads, and of what the convolution sees.
+        x, b, wide_b, steps, states, narrow_states, scores: arrays; wide ones are in fp32.
     """
 
     tokens: int
-    chunk_tokens: int
     heads: int
-    head_dim: int
-    state_dim: int
     groups: int
-    chunk_size: int
     element_bytes: int
+    width: int
+    conv_width: int
+    x: int
+    b: int
+    wide_b: int
+    steps: int
+    states: int
+    narrow_states: int
+    scores: int
+    score_flops: int
+    masked_flops: int
+    state_flops: int
+    model_flops: int
 
     @classmethod
     def of(cls, batch: Microbatch, mamba: Mamba, heads: int, context_ranks: int = 1) -> _Scan:
@@ -154,71 +164,38 @@ class _Scan:
         """
         num_ranks, chunk, length = batch.tensor.num_ranks, mamba.chunk_size, batch.seq_length
         length *= context_ranks
+        # Each sequence is filled up to whole chunks.
         chunk_tokens = batch.sequences * -(-length // chunk) * chunk
-        heads, groups = heads // num_ranks, mamba.num_groups // num_ranks
-        sizes = heads // context_ranks, mamba.head_dim, mamba.state_dim
+        heads, groups = heads // num_ranks // context_ranks, mamba.num_groups // num_ranks
         groups = max(1, groups // context_ranks)
-        tokens = batch.sequences * length
-        return cls(tokens, chunk_tokens, *sizes, groups, chunk, batch.element_bytes)
-
-    @property
-    def width(self) -> int:
-        return self.heads * self.head_dim
-
-    @property
-    def conv_width(self) -> int:
-        return self.width + 2 * self.groups * self.state_dim
+        tokens, size, in_chunks = (
+            batch.sequences * length,
+            batch.element_bytes,
+            chunk_tokens * chunk,
+        )
+        width, state = heads * mamba.head_dim, groups * mamba.state_dim
+        states = chunk_tokens // chunk * width * mamba.state_dim * FP32_BYTES
+        return cls(
+            *(tokens, heads, groups, size, width, width + 2 * state),
+            x=tokens * width * size,
+            b=tokens * state * size,
+            wide_b=tokens * state * FP32_BYTES,
+            steps=chunk_tokens * heads * FP32_BYTES,
+            states=states,
+            narrow_states=states * size // FP32_BYTES,
+            scores=in_chunks * groups * FP32_BYTES,
+            score_flops=2 * in_chunks * state,
+            masked_flops=in_chunks * width,
+            state_flops=2 * chunk_tokens * width * mamba.state_dim,
+            model_flops=_MODEL_FLOPS * tokens * width * mamba.state_dim,
+        )
 
     @property
     def projected_width(self) -> int:
         return self.width + self.conv_width + self.heads
 
-    def array(self, width: int, element_bytes: int | None = None) -> int:
-        return self.tokens * width * (element_bytes or self.element_bytes)
-
-    @property
-    def x(self) -> int:
-        return self.array(self.width)
-
-    @property
-    def b(self) -> int:
-        return self.array(self.groups * self.state_dim)
-
-    @property
-    def wide_b(self) -> int:
-        return self.array(self.groups * self.state_dim, FP32_BYTES)
-
-    @property
-    def steps(self) -> int:
-        return self.chunk_tokens * self.heads * FP32_BYTES
-
-    @property
-    def states(self) -> int:
-        return self.chunk_tokens // self.chunk_size * self.width * self.state_dim * FP32_BYTES
-
-    @property
-    def narrow_states(self) -> int:
-        return self.states * self.element_bytes // FP32_BYTES
-
-    @property
-    def scores(self) -> int:
-        return self.chunk_tokens * self.groups * self.chunk_size * FP32_BYTES
-
-    @property
-    def score_flops(self) -> int:
-        return 2 * self.chunk_tokens * self.groups * self.chunk_size * self.state_dim
-
-    @property
-    def masked_flops(self) -> int:
-        return self.chunk_tokens * self.chunk_size * self.width
-
-    @property
-    def state_flops(self) -> int:
-        return 2 * self.chunk_tokens * self.width * self.state_dim
-
-    @property
-    def model_flops(self) -> int:
-        return _MODEL_FLOPS * self.tokens * self.width * self.state_dim
+    def array(self, width: int) -> int:
+        return self.tokens * width * self.element_bytes
 
 
 def _scan(tape: Tape, projected: Tensor, scan: _Scan, whole: _Scan) -> Tensor:

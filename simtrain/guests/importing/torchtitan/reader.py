@@ -334,7 +334,8 @@ class JobDraft(Draft):
         if not isinstance(components, list):
             raise self.wrong("compile.components", "must be a list", 'write ["model", "loss"]')
         self.compile_keys = keys if "model" in components else []
-        stack = "torchtitan_compiled" if self.compile_keys else "torchtitan"
+        # Jobs in TOML are older than the loss in chunks.
+        stack = "torchtitan_compiled@2025.04" if self.compile_keys else "torchtitan"
         self.set("software.stack", stack, *keys)
         has_compiled_loss = bool(keys) and "loss" in components
         if has_compiled_loss != bool(self.compile_keys):
