@@ -16,9 +16,9 @@ from tests.helpers.command_line import ROOT
 BUDGET = {
     "base": 2896,
     "schedules": 2227,
-    "scenario": 6671,
+    "scenario": 6675,
     "hardware": 2513,
-    "workload": 9732,
+    "workload": 9746,
     "durations": 983,
     "engine": 1090,
     "iteration": 6831,
@@ -27,7 +27,7 @@ BUDGET = {
     "render": 3957,
     "commands": 2595,
     "top": 602,
-    "importing": 6766,
+    "importing": 6767,
     "recording": 4030,
     "traces": 1890,
     "related_work": 95,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9450,
     "docs/update": 887,
     "benchmarks": 1688,
-    "tests": 41447,
+    "tests": 41474,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
