@@ -277,8 +277,8 @@ class Head:
         def alone(op: Op) -> Op:
             """Hold what the op saves or reads as long as it runs: the next chunk has its own."""
             tensors = () if op.counts_saved else (*op.saves, *op.reads)
-            own = held_bytes + sum(tensor.num_bytes for tensor in tensors)
-            return op.replace(saves=(), reads=(), holds_bytes=op.holds_bytes + own)
+            all_bytes = held_bytes + sum(tensor.num_bytes for tensor in tensors)
+            return op.replace(saves=(), reads=(), holds_bytes=op.holds_bytes + all_bytes)
 
         def forward(order: IssueOrder) -> None:
             with order.changing(alone):
