@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -207,13 +207,9 @@ def plot_timeline(
         axes[1, 0].set_ylabel("memory, GiB")
         axes[1, 0].set_ylim(bottom=0)
         axes[1, -1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    style.legend_of(figure, legend_of_activities(handles), columns=4)
+    in_order = [handles[name] for name in (*FILLS, _IDLE_NAME) if name in handles]
+    style.legend_of(figure, in_order, columns=4)
     return figure
-
-
-def legend_of_activities(handles: Mapping[str, Artist]) -> list[Artist]:
-    """Return the legend's handles in the order of `FILLS`, idle last."""
-    return [handles[name] for name in (*FILLS, _IDLE_NAME) if name in handles]
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ _STYLE: dict[Any, Any] = {
 _NO_DATE = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 PICTURE_SUFFIXES = tuple(f".{kind}" for kind in _NO_DATE)
 _DOTS_PER_INCH = 200
-_FOOTER_IN, _NOTE_IN, _LEFT_IN = 0.2, 0.14, 0.06
+_FOOTER_IN, _LEFT_IN = 0.2, 0.06
 _FOOTER_SIZE = 6
 _OUTLINE_POINTS = 0.4
 """Width of the outline of bars that touch, which separates them in greyscale."""
@@ -84,22 +84,18 @@ def picture(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
     return draw_styled
 
 
-def new_figure(width_in: float = 7.5, height_in: float = 4.2, notes: str = "") -> Figure:
-    """Create a figure with a strip at the bottom for notes and the footer.
+def new_figure(width_in: float = 7.5, height_in: float = 4.2) -> Figure:
+    """Create a figure with a strip at the bottom for the footer.
 
     Args:
         width_in: width in inches; by default the text width of a printed page.
         height_in: height in inches without the strip.
-        notes: lines of small text below the axes.
     """
     from matplotlib.figure import Figure
 
-    strip_in = _FOOTER_IN + _NOTE_IN * len(notes.splitlines())
-    figure = Figure(figsize=(width_in, height_in + strip_in), layout="constrained")
-    _reserve_strip(figure, strip_in / (height_in + strip_in))
-    if notes:
-        x, y = _LEFT_IN / width_in, _FOOTER_IN / (height_in + strip_in)
-        figure.text(x, y, notes, fontsize=SMALL, linespacing=1.3, va="bottom")
+    whole_in = height_in + _FOOTER_IN
+    figure = Figure(figsize=(width_in, whole_in), layout="constrained")
+    _reserve_strip(figure, _FOOTER_IN / whole_in)
     return figure
 
 
@@ -155,8 +151,8 @@ def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
 
 
 def legend_of(figure: Figure, handles: list[Artist], columns: int) -> None:
-    """Put a legend of these handles below all axes, above the notes."""
-    # matplotlib puts an "outside" legend at the figure's edge, where it would cover the notes.
+    """Put a legend of these handles below all axes, above the footer."""
+    # matplotlib puts an "outside" legend at the figure's edge, where it would cover the footer.
     _, strip, _, height = figure.get_layout_engine().get()["rect"]  # type: ignore[union-attr]
     box = 0, strip, 1, height
     legend = figure.legend(handles=handles, loc="lower center", bbox_to_anchor=box, ncols=columns)
@@ -301,14 +297,15 @@ def footer_of_result(result: Result) -> str:
 
 _WIDE_RATIO = 8
 """From this ratio on, ticks at 1, 2 and 5 times powers of ten are enough."""
+_MARGIN = 1.15
 
 
-def set_logarithmic(axis: Axis, values: Sequence[float], margin: float = 1.15) -> None:
+def set_logarithmic(axis: Axis, values: Sequence[float]) -> None:
     """Make an axis logarithmic, with limits around the values, and ticks such as 10k or 2M."""
     from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 
     name = "x" if axis is axis.axes.xaxis else "y"
-    limits = min(values) / margin, max(values) * margin
+    limits = min(values) / _MARGIN, max(values) * _MARGIN
     axis.axes.set(**{f"{name}scale": "log", f"{name}lim": limits})
     is_wide = limits[1] > _WIDE_RATIO * limits[0]
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if is_wide else MaxNLocator(6))
