@@ -15,13 +15,7 @@ from simtrain.render.html.view import part_html, view_html
 from simtrain.studies.comparison import ScheduleComparison
 from simtrain.views.result import result_view
 from simtrain.views.schedules import schedules_view
-from simtrain.views.view import (
-    Heading,
-    Headline,
-    SchedulePicture,
-    TimelinePicture,
-    View,
-)
+from simtrain.views.view import Heading, Headline, SchedulePicture, TimelinePicture, View
 
 _NOTEBOOK_STYLES = """
 .simtrain .facts { display: grid; grid-template-columns: auto minmax(0, 1fr); gap: 0.1rem 1rem; }

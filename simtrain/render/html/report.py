@@ -14,17 +14,11 @@ from simtrain.base.values import dataclass
 from simtrain.errors import InputError, wrong_type
 from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryReport
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
-from simtrain.iteration.report.operators import EntrySource
-from simtrain.iteration.report.origins import FIGURES, Explained, explain_figure
+from simtrain.iteration.report.origins import FIGURES, explain_figure
 from simtrain.iteration.report.remarks import validation_for
 from simtrain.iteration.report.result import Result
 from simtrain.render.figures.iteration import CAUSE_FILLS, COMPONENT_FILLS
-from simtrain.render.html.document import (
-    HtmlDocument,
-    HtmlSection,
-    check_html_file,
-    write_document,
-)
+from simtrain.render.html.document import HtmlDocument, HtmlSection, check_html_file, write_document
 from simtrain.render.html.elements import (
     Html,
     breakable,
@@ -47,12 +41,7 @@ from simtrain.views.memory import memory_view
 from simtrain.views.operators import modules_table, operators_view
 from simtrain.views.origins import entries_table, figure_branch
 from simtrain.views.profile import validation_lines
-from simtrain.views.result import (
-    breakdown_table,
-    main_facts,
-    result_headline,
-    result_remarks,
-)
+from simtrain.views.result import breakdown_table, main_facts, result_headline, result_remarks
 from simtrain.views.settings import settings_view
 from simtrain.views.variation import variation_parts
 from simtrain.views.view import Headline, Paragraphs, View
@@ -126,9 +115,7 @@ def report(
 
 
 def subjects_document(
-    subjects: Sequence[Subject],
-    compared: str,
-    on_progress: ProgressCallback,
+    subjects: Sequence[Subject], compared: str, on_progress: ProgressCallback
 ) -> HtmlDocument:
     """Simulate the subjects and build the report on them.
 
@@ -137,12 +124,11 @@ def subjects_document(
         compared: what follows `simtrain compare` to compare them; "" if no command does.
         on_progress: as for `report`.
     """
-    columns, runs = [], []
-    for name, scenario, arguments in subjects:
-        column = column_of(name, scenario, on_progress)
-        result, drawn = column.result, column.drawn
-        columns.append(column)
-        runs.append(ReportedRun(name, result, arguments, drawn))
+    columns = [column_of(name, scenario, on_progress) for name, scenario, _ in subjects]
+    runs = [
+        ReportedRun(column.name, column.result, subject.arguments, column.drawn)
+        for subject, column in zip(subjects, columns, strict=True)
+    ]
     on_progress("writing the report")
     comparison = Comparison.of(columns) if len(columns) > 1 else Comparison(columns)
     return report_document(runs, comparison, compared)
@@ -266,9 +252,8 @@ def _variation(run: ReportedRun) -> Html:
 
 def _memory(run: ReportedRun) -> Html:
     report = run.result.memory
-    return joined(
-        _memory_bars(report), view_html(memory_view(report), run.command("--show memory"))
-    )
+    view = view_html(memory_view(report), run.command("--show memory"))
+    return joined(_memory_bars(report), view)
 
 
 def _memory_bars(report: MemoryReport) -> Html:
@@ -312,16 +297,12 @@ def _sources(run: ReportedRun, scope: str) -> Html:
         )
         for name, each in explained.items()
     )
-    entries = entries_table(_entries(run.result, explained.values()), run.result.profile.name)
+    sources = dict(run.result.operators().sources)
+    for each in explained.values():
+        sources |= each.sources
+    entries = entries_table([*sources.values()], run.result.profile.name)
     errors = Paragraphs(validation_lines(validation_for(run.result)), style=None)
     return joined(*trees, view_html(View([errors, entries]), scope=scope))
-
-
-def _entries(result: Result, explained: Iterable[Explained]) -> list[EntrySource]:
-    sources = dict(result.operators().sources)
-    for each in explained:
-        sources |= each.sources
-    return [*sources.values()]
 
 
 def _assumptions(run: ReportedRun) -> Html:

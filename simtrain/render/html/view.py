@@ -154,22 +154,13 @@ def _alignment(column: Column) -> str:
 
 def _row(row: Row, columns: Sequence[Column], scope: str) -> Html:
     anchor = {"id": f"entry-{scope}{row.entry}"} if row.entry else {}
-    pairs = zip(row.cells, columns, strict=True)
-    (first, first_column), *others = pairs
-    return element(
-        "tr",
-        element("th", _cell(first, first_column, scope), scope="row", **_cell_class(first_column)),
-        *(
-            element("td", _cell(cell, column, scope), **_cell_class(column))
-            for cell, column in others
-        ),
-        **anchor,
-        **_class(row.style),
+    (first, name), *others = zip(row.cells, columns, strict=True)
+    head = element("th", _cell(first, name, scope), scope="row", class_=_alignment(name))
+    cells = (
+        element("td", _cell(cell, column, scope), class_=_alignment(column))
+        for cell, column in others
     )
-
-
-def _cell_class(column: Column) -> dict[str, str]:
-    return {"class_": _alignment(column)}
+    return element("tr", head, *cells, **anchor, **_class(row.style))
 
 
 def _class(style: Style | None) -> dict[str, str]:
