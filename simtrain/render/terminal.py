@@ -40,8 +40,6 @@ from simtrain.views.view import (
 _STYLES = {"strong": "bold", "soft": "dim", "bad": "red", None: ""}
 _COLOURS = {"good": "green", "doubt": "yellow", "bad": "red", "plain": ""}
 _BAR_WIDTH, _LEAST_BAR = 30, 8
-
-
 _LONG_PAGE = 10
 """Lines from which on a page also ends with its headline."""
 
@@ -67,11 +65,6 @@ class _HeadedPage:
 
 def terminal_page(view: View) -> RenderableType:
     """Return a view as a page of rich. An empty line sets off tables, facts, trees and pictures."""
-    body = _body(view)
-    return _HeadedPage(view.headline, body) if view.headline else body
-
-
-def _body(view: View) -> Group:
     drawn: list[RenderableType] = []
     before: Part | None = None
     for part in view.shown:
@@ -79,7 +72,8 @@ def _body(view: View) -> Group:
             drawn.append("")
         drawn.append(_drawn(part))
         before = part
-    return Group(*drawn)
+    body = Group(*drawn)
+    return _HeadedPage(view.headline, body) if view.headline else body
 
 
 def _stands_apart(part: Part) -> bool:

@@ -169,7 +169,6 @@ class TraceEvents:
         return rank, *divmod(rank, self.result.plan.mesh.gpus_per_node)
 
     def threads(self, stage: int) -> list[int]:
-        """Return the threads of a stage's rank."""
         used = THREAD_OF[self._by_stage[stage].stream].tolist()
         return sorted({*used, *self.inside.threads})
 
@@ -178,12 +177,12 @@ class TraceEvents:
         starts, ends = self._times_ns
         spans, part_of = self._by_stage[stage], self.result.iteration.tasks.part_of
         kinds = [self._kinds[part] for part in part_of[spans.task].tolist()]
-        for task, thread, kind in zip(*_threaded(spans), kinds, strict=True):
+        tasks, threads = spans.task.tolist(), THREAD_OF[spans.stream].tolist()
+        for task, thread, kind in zip(tasks, threads, kinds, strict=True):
             yield Slice(thread, kind, self._names[task], starts[task], ends[task], task)
         yield from self.inside.of_stage(spans)
 
     def memory_bytes(self, stage: int) -> Counter:
-        """Return the memory of a stage's rank over time."""
         curve = self.result.memory_curve(stage)
         return _counter(np.array(curve.times_s), np.array(curve.held_bytes))
 
@@ -212,10 +211,6 @@ class TraceEvents:
     @cached_property
     def _by_stage(self) -> list[Spans]:
         return [*map(self.result.spans.of_stage, range(self.result.num_stages))]
-
-
-def _threaded(spans: Spans) -> tuple[list[int], list[int]]:
-    return spans.task.tolist(), THREAD_OF[spans.stream].tolist()
 
 
 def _kind_of(part: IterationPart) -> SliceKind:

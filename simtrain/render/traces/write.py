@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
@@ -102,9 +102,7 @@ def open_trace(file: Path) -> Iterator[IO[bytes]]:
 
 
 def _detailed(
-    result: Result,
-    microbatches: Iterable[int] | None,
-    window_s: tuple[float, float] | None,
+    result: Result, microbatches: Sequence[int] | None, window_s: tuple[float, float] | None
 ) -> Flags:
     passes = result.passes
     if microbatches is None and window_s is None:
@@ -113,10 +111,10 @@ def _detailed(
     if microbatches is not None:
         wanted = [*microbatches]
         last = result.plan.schedule.num_microbatches - 1
-        for stage in wanted:
-            if not 0 <= stage <= last:
+        for number in wanted:
+            if not 0 <= number <= last:
                 fix = f"choose from 0 to {last}" if last else "choose 0, the only one"
-                message, place = f"there is no microbatch {stage}", Location("microbatches")
+                message, place = f"there is no microbatch {number}", Location("microbatches")
                 raise InputError.of("E118", message, place, fix)
         chosen &= np.isin(passes.microbatches, wanted).any(axis=1)
     if window_s is not None:
