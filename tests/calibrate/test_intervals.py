@@ -27,7 +27,7 @@ def test_intervals_hold_for_publications_that_were_left_out() -> None:
     """Nine in ten, also in each third of the widths, narrow enough to decide by."""
     by_source, *others = left_out(error_model(), judged_runs())
     assert [each.what for each in others] == [name.replace("_", " ") for name in RESPECTS]
-    assert all(0.85 <= share <= 0.985 for share in (by_source.held, *by_source.held_by_third))
+    assert all(0.85 <= share <= 0.95 for share in (by_source.held, *by_source.held_by_third))
     assert 0.45 <= by_source.held_in_half <= 0.6
     assert by_source.median_width <= 0.45
     for each in others:
