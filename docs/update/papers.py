@@ -85,8 +85,6 @@ _ACCURACY = (
     ("published runs of dense models on B200s in fp8", "b200_sxm", "fp8: Llama"),
     ("the same of dense models on GB200", "gb200", "fp8: Llama"),
     ("the same of dense models on GB300", "gb300", "fp8: Llama"),
-    ("published runs of experts on GB200, DeepSeek-V3", "gb200", "fp8: DeepSeek"),
-    ("the same on GB300", "gb300", "fp8: DeepSeek"),
     ("published runs of torchtitan on H200s", "h200_sxm", "torchtitan"),
 )
 """What the README compares with: its words, the profile, and how the description of runs begins."""

@@ -304,8 +304,7 @@ class _Row:
         counted = (layers + 2) % chunks == 0
         share = math.ceil((layers + 2 * counted) / chunks)
         first, last = share - counted, layers - share * (chunks - 1) + counted
-        # Embedding or loss may be all of a chunk; else the scenario says what is wrong.
-        if last < 1 - counted or layers + chunks > MOST_LETTERS:
+        if last < 1 - counted or layers + chunks > MOST_LETTERS:  # the scenario says what is wrong
             return
         how = "embedding and loss count as a layer each" if counted else "the last chunk is short"
         self.assumed.append(f"{how}, because the layers do not divide")
