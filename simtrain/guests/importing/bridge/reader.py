@@ -19,6 +19,7 @@ from simtrain.guests.importing.draft import Draft
 from simtrain.guests.importing.gpus import machine_of_log
 from simtrain.guests.importing.kinds import KINDS
 from simtrain.guests.importing.megatron.arguments import TABLE as OF_MEGATRON
+from simtrain.guests.importing.megatron.draft import missing_part
 from simtrain.guests.importing.megatron.fields import draft_of
 from simtrain.guests.importing.megatron.source import MegatronSource
 from simtrain.guests.importing.settings import Setting
@@ -92,7 +93,6 @@ class _Translation:
         self.arguments: dict[str, Setting] = {}
 
     def translate(self) -> None:
-        """Set all arguments."""
         self._model()
         self._copy("train", "optimizer", "ddp", "dist")
         if self._value("ddp.use_megatron_fsdp") or self._value("dist.use_megatron_fsdp"):
@@ -323,13 +323,7 @@ def _refuse_family(name: str, place: Location | None) -> None:
     """
     for pattern, part in _WORDS.section("missing").items():
         if re.search(pattern, name[:500].lower()):
-            raise InputError.of(
-                "E877",
-                f"{name[:100]} is a model with a part that simtrain does not have: {part}",
-                place,
-                "import a model of transformer layers only",
-                "a GPT without this part would give a wrong time and memory",
-            )
+            raise missing_part(f"{name[:100]} is", place, part)
 
 
 def _as_text(value: Any) -> str:

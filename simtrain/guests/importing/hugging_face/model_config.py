@@ -70,27 +70,20 @@ def _family(document: YamlDocument, file: str) -> Family:
     if isinstance(kind, str) and kind in FAMILIES:
         return FAMILIES[kind]
     place = document.positions.of_value(("model_type",)) or Location(file)
+    record = _RECORD.format(shlex.quote(file))
     if missing := MISSING.get(str(kind)):
-        raise InputError.of(
-            "E877",
-            f'model_type is "{kind}": simtrain has no {missing}',
-            place,
-            f"{_RECORD.format(shlex.quote(file))}; or write the layer as blocks of your own: "
-            "simtrain show extend",
-            "importing it as another type would give a wrong time and memory",
-        )
-    record = f"{_RECORD.format(shlex.quote(file))}. " if isinstance(kind, str) else ""
-    keys = [key for key in document.data if key in NOT_MODELLED]
-    has = f"; it has keys that are not modelled: {', '.join(keys)}" if keys else ""
-    raise InputError.of(
-        "E877",
-        f'model_type is "{kind}", which cannot be imported{has}'
-        if kind
-        else "model_type is missing",
-        place,
-        f"{did_you_mean(str(kind), FAMILIES)}{record}Supported types: {', '.join(FAMILIES)}",
-        "importing it as another type would give a wrong time and memory",
-    )
+        message = f'model_type is "{kind}": simtrain has no {missing}'
+        fix = f"{record}; or write the layer as blocks of your own: simtrain show extend"
+    else:
+        keys = [key for key in document.data if key in NOT_MODELLED]
+        has = f"; it has keys that are not modelled: {', '.join(keys)}" if keys else ""
+        message = f'model_type is "{kind}", which cannot be imported{has}'
+        message = message if kind else "model_type is missing"
+        recorded = f"{record}. " if isinstance(kind, str) else ""
+        supported = f"Supported types: {', '.join(FAMILIES)}"
+        fix = f"{did_you_mean(str(kind), FAMILIES)}{recorded}{supported}"
+    reason = "importing it as another type would give a wrong time and memory"
+    raise InputError.of("E877", message, place, fix, reason)
 
 
 class _ConfigDraft(Draft):
@@ -144,7 +137,6 @@ class _ConfigDraft(Draft):
                 self.set_by_key(field, value)
 
     def set_all(self) -> None:
-        """Set all fields."""
         self._model()
         self._counts()
         self.set_because("attention_backend", "fused", DEFAULT)
@@ -256,15 +248,15 @@ class _ConfigDraft(Draft):
         shared, size = self.value(shared_field), self.value(size_field)
         if self.family.shared_expert:
             shared = size
+        as_all = f"as all models of {self.config['model_type']}"
         if self.keys.get(shared_field) == "n_shared_experts":
             shared = self.config.get("n_shared_experts", shared)
             if isinstance(shared, int) and isinstance(size, int):
                 shared *= size
         if shared:
-            self.set_by_key(shared_field, shared, f"as all models of {self.config['model_type']}")
-        kind = self.config["model_type"]
+            self.set_by_key(shared_field, shared, as_all)
         if self.family.shared_gate and shared:
-            self.set_because("model.experts.shared_gate", True, f"as all models of {kind}")
+            self.set_because("model.experts.shared_gate", True, as_all)
         self._set_router()
         return self._set_layers_of_experts()
 

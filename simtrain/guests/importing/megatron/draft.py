@@ -261,18 +261,19 @@ def _read_pattern(source: MegatronSource) -> HybridPattern | None:
     if argument:
         letters, _, predictions = argument.value.strip("\"'").partition("/")
         if predictions.replace("/", ""):
-            raise _missing_part(argument, argument.words, "token prediction after a hybrid model")
+            part = "token prediction after a hybrid model"
+            raise missing_part(f"{argument.words} trains", argument.place, part)
         try:
             checked_pattern(letters.replace("|", ""))
         except FieldError as error:
-            raise _missing_part(argument, argument.words, str(error)) from None
+            raise missing_part(f"{argument.words} trains", argument.place, str(error)) from None
         return HybridPattern(argument, tuple(letters.split("|")))
     # A flag, the specification of layers or the training script says that a model is hybrid.
     for setting in (arguments.get("is_hybrid_model"), arguments.get("spec"), source.script):
         name = setting.value.rpartition("/")[2].lower() if setting else ""
         if setting and (name == "true" or re.search("mamba|hybrid", name)):
             part = "layers without a pattern: write --hybrid-layer-pattern and their letters"
-            raise _missing_part(setting, setting.spelled, part)
+            raise missing_part(f"{setting.spelled} trains", setting.place, part)
     return None
 
 
@@ -286,21 +287,23 @@ def _refuse_other_models(source: MegatronSource) -> None:
         words = re.split(r"[^a-z0-9]+", source.script.value.rpartition("/")[2].lower())
         parts = (part for part, names in MISSING_OF_SCRIPTS.items() if {*names.split()} & {*words})
         if part := next(parts, None):
-            raise _missing_part(source.script, source.script.value, part)
+            raise missing_part(f"{source.script.value} trains", source.script.place, part)
     for name, effect in OTHER_MODELS.items():
         setting = source.arguments.get(name)
         if setting and effect.applies(setting.value):
-            raise _missing_part(setting, setting.words, effect.text)
+            raise missing_part(f"{setting.words} trains", setting.place, effect.text)
     positions = source.arguments.get("position_embedding_type")
     if positions and positions.value in ("alibi", "relative"):
-        raise _missing_part(positions, positions.words, "a bias by relative position in attention")
+        part = "a bias by relative position in attention"
+        raise missing_part(f"{positions.words} trains", positions.place, part)
 
 
-def _missing_part(setting: Setting, words: str, part: str) -> InputError:
+def missing_part(what: str, place: Location | None, part: str) -> InputError:
+    """Return the error about a source of a model with a part that simtrain does not have."""
     return InputError.of(
         "E877",
-        f"{words} trains a model with a part that simtrain does not have: {part}",
-        setting.place,
+        f"{what} a model with a part that simtrain does not have: {part}",
+        place,
         "import a model of transformer layers only",
         "a GPT without this part would give a wrong time and memory",
     )
