@@ -376,7 +376,6 @@ def _path(name: str) -> tuple[str, ...]:
 
 
 def _as_yaml(value: Any) -> str:
-    """Format a value as YAML."""
     if isinstance(value, str):
         is_plain = value.replace("_", "").replace("-", "").isalnum() and not value[0].isdigit()
         quoted = value.replace("\\", "\\\\").replace('"', '\\"')

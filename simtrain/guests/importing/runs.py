@@ -222,7 +222,6 @@ class _Row:
         return (_positive(name, self.cells[name]), name) if name else None
 
     def scenario(self, model: str, location: Location) -> Scenario:
-        """Return the row as a scenario."""
         cluster, overrides = self.settings.cluster, self.settings.overrides
         profile = profile_named(machine) if (machine := self.text("hardware")) else cluster
         # Who has a profile of their own knows which machine it is of.
@@ -375,7 +374,6 @@ class _Table(Runs):
 
     @cached_property
     def _unread(self) -> list[str]:
-        """The columns that are not read."""
         read = COLUMN_OF.keys() | _MEASURED
         return [name for name in self.headings if name and name not in read and "." not in name]
 

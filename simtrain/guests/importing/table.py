@@ -94,7 +94,6 @@ class WordTable:
         return self.without_effect.union(self.mapped, self.not_modelled, self.details)
 
     def __contains__(self, name: str) -> bool:
-        """Whether the table has a word."""
         return name in self.words or name.partition(".")[0] in self.sections
 
 

@@ -139,7 +139,6 @@ class DeepSpeedDraft(Draft):
         raise wrong(setting, "must be true or false", "write true or false")
 
     def set_all(self) -> None:
-        """Set the fields that the keys decide."""
         key = "tensor_parallel.autotp_size"
         if (tensor := self.count(key, 0) or 0) > 1:
             self.set("parallelism.tensor", tensor, key)
@@ -246,7 +245,6 @@ class DeepSpeedDraft(Draft):
         )
 
     def _gradients(self, stage: int) -> None:
-        """Set the type in which gradients are accumulated."""
         name = "data_types.grad_accum_dtype"
         dtype = self.data["precision"]["compute"]
         if setting := self.given(name):
@@ -259,7 +257,6 @@ class DeepSpeedDraft(Draft):
         self.set("precision.gradients", dtype, name, otherwise=f"{self.default} at stage {stage}")
 
     def _offload(self, stage: int) -> None:
-        """Set whether the optimizer states are on the host."""
         names = f"{_ZERO}.offload_optimizer.device", f"{_ZERO}.cpu_offload"
         device = self._device(*names)
         if device == "none":
@@ -283,7 +280,6 @@ class DeepSpeedDraft(Draft):
         return device
 
     def _overlap(self, stage: int) -> None:
-        """Set whether reductions overlap."""
         key = f"{_ZERO}.overlap_comm"
         overlaps = self.flag(key, default=stage == 3) and stage > 0
         self.set("overlap.data_parallel", overlaps, key)

@@ -115,7 +115,6 @@ _WITHOUT_FILE = "GPT2BPETokenizer", "MistralTokenizer", "NullTokenizer", "TikTok
 
 
 def _set_model(draft: MegatronDraft) -> None:
-    """Set the model's sizes and its layers."""
     # The file has the fields in this order.
     _set_sizes(draft)
     if pattern := draft.pattern:
@@ -153,7 +152,6 @@ def _set_model(draft: MegatronDraft) -> None:
 
 
 def _set_sizes(draft: MegatronDraft) -> None:
-    """Set the numbers of layers, channels, heads and query groups."""
     if draft.layers is not None:
         otherwise = "the letters of the pattern" if draft.pattern else ""
         draft.set("model.num_layers", draft.layers, "num_layers", otherwise=otherwise)
@@ -329,7 +327,6 @@ def _set_capacity(draft: MegatronDraft) -> None:
 
 
 def _set_expert_parallelism(draft: MegatronDraft) -> None:
-    """Set expert parallelism, the token dispatch and the router."""
     if not draft.integer("num_experts"):
         return
     draft.copy("expert_model_parallel_size", "expert_tensor_parallel_size")
@@ -381,7 +378,6 @@ def _set_router(draft: MegatronDraft) -> None:
 
 
 def _set_parallelism(draft: MegatronDraft) -> None:
-    """Set the parallelism inside a replica."""
     draft.set("parallelism.tensor", draft.tensor, "tensor_model_parallel_size")
     sequence = draft.flag("sequence_parallel")
     if sequence and draft.tensor == 1:
@@ -547,7 +543,6 @@ def _world(draft: MegatronDraft) -> tuple[int | None, str]:
 
 
 def _set_batch(draft: MegatronDraft) -> None:
-    """Set the sizes of a microbatch and of the global batch."""
     micro = draft.override("batch.micro") or draft.integer("micro_batch_size") or 1
     draft.set("batch.micro", micro, "micro_batch_size", otherwise=DEFAULT)
     if total := draft.integer("global_batch_size"):
@@ -682,7 +677,6 @@ _FP32 = ("fp32", "float32")
 
 
 def _set_attention_backend(draft: MegatronDraft) -> None:
-    """Set whether attention is fused."""
     names = ["attention_backend", "use_flash_attn", "transformer_impl"]
     backend, otherwise = draft.choice(names[0]), "default of Megatron-LM: auto, a fused kernel"
     if draft.is_local and not draft.given("attention_backend"):

@@ -237,7 +237,6 @@ class Expansion:
     # -------------------------------------------------------------------------------------- words
 
     def slice(self, node: Node) -> str:
-        """Return the text of a node."""
         return self.source[node["Pos"] : node["End"]]
 
     def unknown(self, node: Node, quoted: bool, several: bool, name: str = "") -> Stream:

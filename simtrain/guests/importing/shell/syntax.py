@@ -43,7 +43,6 @@ class Lines:
         return min(bisect_right(self.starts, offset), len(self.lines))
 
     def location(self, offset: int) -> Location:
-        """Return the line and column of an offset."""
         number = self.number(offset)
         start, line = self.starts[number - 1], self.lines[number - 1]
         return Location(self.file, number, offset - start + 1, line)

@@ -130,13 +130,11 @@ class JobDraft(Draft):
         raise self.wrong(key, what, f"write {', '.join(others)} or {last}")
 
     def wrong(self, key: str, what: str, fix: str) -> InputError:
-        """Return the error about the value of a key."""
         setting = self.setting(key)
         message = f"{key} is {as_scalar(setting.value)}: it {what}"
         return InputError.of("E872", message, setting.place, fix)
 
     def set_all(self) -> None:
-        """Set all fields."""
         self.tensor = self.count("parallelism.tensor_parallel_degree")
         self.pipeline = self.count("parallelism.pipeline_parallel_degree")
         context = self.count("parallelism.context_parallel_degree")
