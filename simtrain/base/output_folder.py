@@ -19,9 +19,9 @@ def as_path(value: object) -> Path:
     return Path(value)
 
 
-def make_folder(folder: Path, what: str, option: str = "-o") -> None:
-    """Create the folder of `option` for `what`; an InputError (E113) if that is impossible."""
-    with writing_to(folder, what, option):
+def make_folder(folder: Path, what: str) -> None:
+    """Create the folder of -o for `what`; an InputError (E113) if that is impossible."""
+    with writing_to(folder, what):
         folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -71,13 +71,13 @@ def replacing(file: Path, unfinished_name: str = ".simtrain") -> Iterator[Path]:
         raise
 
 
-def check_writable(file: Path, what: str, option: str = "-o") -> None:
-    """Check that a file, which `option` chose, can be written, before the work that it needs.
+def check_writable(file: Path, what: str) -> None:
+    """Check that a file of -o can be written, before the work that it needs.
 
     If not, it is an InputError (E113). Opening a pipe would end its reader: pipes and devices are
     not checked.
     """
-    with writing_to(file, what, option):
+    with writing_to(file, what):
         if file.is_fifo() or file.is_char_device():
             return
         target = Path(os.path.realpath(file))  # a link may name a file that does not exist yet

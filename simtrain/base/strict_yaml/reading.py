@@ -498,11 +498,8 @@ class _Writer(yaml.SafeDumper):  # type: ignore[misc]
         ]
     }
 
-    def in_a_line(self, value: Any) -> bool:
-        raise NotImplementedError
-
-    def quoted(self, text: str) -> bool:
-        raise NotImplementedError
+    in_a_line: Callable[[Any], bool]
+    quoted: Callable[[str], bool]
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
@@ -533,10 +530,7 @@ def yaml_text(
         in_a_line: whether a mapping or list stands in brackets on one line.
         quoted: whether a text has double quotes, also if it needs none.
     """
-    methods = {
-        "in_a_line": lambda writer, value: in_a_line(value),
-        "quoted": lambda writer, text: quoted(text),
-    }
+    methods = {"in_a_line": staticmethod(in_a_line), "quoted": staticmethod(quoted)}
     writer = type("Writer", (_Writer,), methods)
     text: str = yaml.dump(data, Dumper=writer, sort_keys=False, allow_unicode=True, width=10_000)
     return text

@@ -216,7 +216,6 @@ def _expecting(
     """Return an explanation for values of the wrong type; `hint` suggests a value."""
 
     def explain(refusal: _Refusal) -> Problem:
-        """Build the problem of a value of the wrong type."""
         value = refusal.detail["input"]
         kind = type(value)
         the_type = "" if kind in _WORDS else f"the {_TYPES.get(kind, kind.__name__)} "
@@ -259,7 +258,7 @@ def _text_hint(value: Any) -> str | None:
 def _explain_limit(refusal: _Refusal) -> Problem:
     limit = refusal.detail["msg"].removeprefix("Input should be ")
     number = limit if limit.startswith("a ") else f"a number {limit}"
-    fix = f"write {number}" + (f", such as {refusal.example}" if refusal.example else "")
+    fix = f"write {_such_as(number, refusal.example)}"
     return refusal.at_value("E204", f"{refusal.says}, but must be {limit}", fix)
 
 

@@ -19,7 +19,6 @@ from simtrain.render.traces import SCHEDULE, SUFFIXES
 from simtrain.render.traces.chrome import write_chrome
 from simtrain.render.traces.events import PassSlices, TraceEvents
 
-_OPTION = "-o"
 _COMPRESSION = 3
 """Level of zlib: files are 10 % larger than at the default level, in a third of the time."""
 
@@ -68,7 +67,7 @@ def write_trace(
     events = TraceEvents(result, PassSlices(result, detailed))
     stages = range(result.num_stages)
     if not file.suffix:
-        make_folder(file, "traces", _OPTION)
+        make_folder(file, "traces")
         files = [file / f"rank_{events.place(stage)[0]}.json.gz" for stage in stages]
         _check_no_other_rank(file, files)
         for stage, stage_file in zip(stages, files, strict=True):
@@ -83,14 +82,14 @@ def _check_no_other_rank(folder: Path, files: Sequence[Path]) -> None:
     """Refuse a folder with traces of other ranks: programs read all files of a folder together."""
     if others := sorted({*folder.glob("rank_*.json.gz")}.difference(files)):
         message = "the folder has traces of other ranks, which would be read together with these"
-        fix = f"choose another folder with {_OPTION}, or remove these traces"
+        fix = "choose another folder with -o, or remove these traces"
         raise InputError.of("E113", message, Location(str(others[0])), fix)
 
 
 @contextmanager
 def open_trace(file: Path) -> Iterator[IO[bytes]]:
     """Open a trace to write; the file appears when it is complete."""
-    with writing_to(file, "a trace", _OPTION), ExitStack() as stack:
+    with writing_to(file, "a trace"), ExitStack() as stack:
         unfinished = stack.enter_context(replacing(file))
         target: IO[bytes] = stack.enter_context(unfinished.open("wb"))
         if file.suffix.lower() == ".gz":
