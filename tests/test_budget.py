@@ -14,7 +14,7 @@ import sys
 from tests.helpers.command_line import ROOT
 
 BUDGET = {
-    "base": 2896,
+    "base": 2889,
     "schedules": 2227,
     "scenario": 6675,
     "hardware": 2513,
@@ -24,10 +24,10 @@ BUDGET = {
     "iteration": 6831,
     "studies": 6899,
     "views": 2776,
-    "render": 3903,
+    "render": 3902,
     "commands": 2595,
     "top": 602,
-    "importing": 6767,
+    "importing": 6725,
     "recording": 4030,
     "traces": 1890,
     "related_work": 95,
