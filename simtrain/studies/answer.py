@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from simtrain.base.plain_data import SCHEMA_VERSION, PlainData
+from simtrain.base.plain_data import SCHEMA_VERSION, PlainData, attribute
 from simtrain.base.registered import registered
 from simtrain.base.resources import provenance
 from simtrain.iteration.report.operators import Records, Rows
@@ -15,19 +15,23 @@ from simtrain.iteration.report.operators import Records, Rows
 class Answer(PlainData, Rows):
     """An answer of a study: all formats of its command follow from it.
 
-    A class has the `headline`, and the hardware profiles that JSON names (`made_on`). By default
-    its lists of values are tables whose columns are the keys of JSON; `simtrain/views/answer.py`
-    names the views that say more. The first table has the rows of `--format csv`.
+    A class has the `headline`. By default its lists of values are tables whose columns are the keys
+    of JSON; `simtrain/views/answer.py` names the views that say more. The first table has the rows
+    of `--format csv`.
     """
 
     __slots__ = ()
+    json_made_on: ClassVar[str] = "cluster"
+    """The attribute with the hardware profiles that JSON names."""
     if TYPE_CHECKING:
 
         @property
         def headline(self) -> str: ...
 
-        @property
-        def made_on(self) -> str | Sequence[str] | None: ...
+    @property
+    def made_on(self) -> str | Sequence[str] | None:
+        clusters: str | Sequence[str] | None = attribute(self, self.json_made_on)
+        return clusters
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.headline}>"

@@ -248,14 +248,11 @@ class ScheduleComparison(Answer):
     """All named schedules on one pipeline."""
 
     json_fields: ClassVar = keys("schedule=base.schedule trials refused")
+    json_made_on: ClassVar = "base.cluster"
 
     base: Scenario
     trials: tuple[ScheduledIteration, ...]
     refused: tuple[RefusedSchedule, ...]
-
-    @property
-    def made_on(self) -> str:
-        return self.base.cluster
 
     @property
     def headline(self) -> str:

@@ -498,10 +498,6 @@ class TrainingCost(Answer):
             price = f", {short_amount(self.price)} {self.currency}{ends}"
         return f"{time}{price}, {short_amount(self.gpu_hours)} GPU-hours"
 
-    @property
-    def made_on(self) -> str:
-        return self.cluster
-
 
 @takes(CostRequest)
 def cost(request: CostRequest) -> TrainingCost:

@@ -139,6 +139,7 @@ class TrainingPlan(Answer):
         """scenario num_tokens goodput limits fastest=fastest_place
         cheapest=cheapest_place num_nodes=added_nodes stopped rows"""
     )
+    json_made_on: ClassVar = "clusters"
 
     scenario: str | None
     num_tokens: int
@@ -146,7 +147,7 @@ class TrainingPlan(Answer):
     limits: CostLimits
     rows: tuple[PlanRow, ...]
     added_nodes: Mapping[str, int]
-    made_on: tuple[str, ...]
+    clusters: tuple[str, ...]
 
     @property
     def headline(self) -> str:
@@ -221,7 +222,7 @@ def plan(request: SearchRequest) -> TrainingPlan:
         limits=limits,
         rows=tuple(sorted(rows, key=lambda row: row.place)),
         added_nodes={name: number for name, (_, number) in placed.items() if number is not None},
-        made_on=tuple(clusters),
+        clusters=tuple(clusters),
     )
 
 

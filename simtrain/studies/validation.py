@@ -323,10 +323,6 @@ class Validation(Answer):
         }
 
     @property
-    def made_on(self) -> str:
-        return self.cluster
-
-    @property
     def headline(self) -> str:
         """The answer in one line: mean errors, and how many rows they are of."""
         kinds = {"mean |error|": self.time_errors, "of peaks": self.peak_errors}

@@ -235,6 +235,7 @@ class SearchResult(Answer):
         interval_s=interval ranked cannot_be_told_from_best=alike faster
         fastest_exact base_layout refined=refinement failures"""
     )
+    json_made_on: ClassVar = "base.cluster"
 
     base: Scenario
     limit_bytes: int
@@ -288,10 +289,6 @@ class SearchResult(Answer):
         """
         bound, fastest = self.outcome.bound, self.ranked[self.fastest_place]
         return None if bound is None else fastest.iteration_time_s / bound - 1
-
-    @property
-    def made_on(self) -> str:
-        return self.base.cluster
 
     @property
     def headline(self) -> str:
