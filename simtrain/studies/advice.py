@@ -138,7 +138,7 @@ def _changes(scenario: Scenario) -> Iterator[Change]:
         yield from changes_of(scenario, {"software.stack": [_COMPILED]})
         return
     yield from _of_split(scenario)
-    yield from changes_of(scenario, _of_memory(scenario) | _of_kernels(scenario))
+    yield from changes_of(scenario, _of_memory_and_kernels(scenario))
     if not scenario.overlaps_parameter_gather:
         yield Change({"overlap.data_parallel": True, "overlap.parameter_gather": True})
 
@@ -162,20 +162,14 @@ def _near(number: int) -> tuple[int, int]:
     return 2 * number, max(number // 2, 1)
 
 
-def _of_memory(scenario: Scenario) -> dict[str, Iterable[Any]]:
-    """Return the values of what trades time for memory."""
+def _of_memory_and_kernels(scenario: Scenario) -> dict[str, Iterable[Any]]:
+    """Return the values that trade time for memory, overlap or fuse more, and narrow products."""
+    unfused = [name for name in _FUSIONS if not getattr(scenario.facts.kernels, name)]
     return {
         "batch.micro": _near(scenario.batch.micro),
         "recompute": [name for name in all_values("recompute.strategy") if name != "auto"],
         "memory.zero_stage": ZERO_STAGES,
         "memory.offload_optimizer": [False, True],
-    }
-
-
-def _of_kernels(scenario: Scenario) -> dict[str, Iterable[Any]]:
-    """Return the values that overlap or fuse more, and narrower products."""
-    unfused = [name for name in _FUSIONS if not getattr(scenario.facts.kernels, name)]
-    return {
         **{f"overlap.{name}": [True] for name in _OVERLAPS},
         **{f"software.{name}": [True] for name in unfused},
         "attention_backend": ["fused"],
