@@ -14,7 +14,7 @@ from simtrain.errors import InputError
 from simtrain.hardware.upgrades import RESOURCES, with_more
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.studies.comparison import sensitivity
-from simtrain.studies.on_machine import memory_on, simulate_on
+from simtrain.studies.on_machine import memory_on, plan_on, result_on
 from tests.helpers.toys import run, small
 from tests.studies.test_answers import answers
 
@@ -163,6 +163,6 @@ def test_results_of_one_process_share_durations() -> None:
 
 def test_a_simulation_uses_the_machine_that_it_is_given() -> None:
     machine = Machine.of(RESULT.profile)
-    assert simulate_on(SCENARIO, machine).seconds.machine is machine
-    assert simulate_on(SCENARIO, machine).to_dict() == RESULT.to_dict()
+    result = result_on(*plan_on(SCENARIO, machine))
+    assert result.seconds.machine is machine and result.to_dict() == RESULT.to_dict()
     assert memory_on(SCENARIO, machine).peaks_bytes == RESULT.memory.peaks_bytes

@@ -30,14 +30,6 @@ from simtrain.units import format_bytes, format_seconds
 from simtrain.workload.tape import Block
 
 
-def simulate_on(
-    scenario: Scenario, machine: Machine, layers: Sequence[Block] | None = None
-) -> Result:
-    """Simulate one training iteration of a scenario on a machine; its cluster is not read."""
-    check_values(scenario)
-    return result_on(*plan_on(scenario, machine, layers))
-
-
 def result_on(planned: PlannedIteration, choice: PolicyChoice | None) -> Result:
     """Return the result of a planned iteration, whose recompute may have been chosen."""
     return Result(planned.timeline, choice.why) if choice else planned.result

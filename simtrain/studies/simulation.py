@@ -16,7 +16,7 @@ from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_scenario, check_values
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.on_machine import check_on, memory_on, simulate_on
+from simtrain.studies.on_machine import check_on, memory_on, plan_on, result_on
 from simtrain.workload.tape import Block
 
 _SHARED = {engine: Evaluator(engine=engine) for engine in get_args(Engine)}
@@ -46,7 +46,7 @@ def simulate(
             than `layers`.
     """
     check_values(scenario)
-    return simulate_on(scenario, machine_of(scenario, profile, engine), layers)
+    return result_on(*plan_on(scenario, machine_of(scenario, profile, engine), layers))
 
 
 def result_of(scenario: Scenario | Result) -> Result:
@@ -67,10 +67,10 @@ def machine_of(scenario: Scenario, profile: HardwareProfile | None, engine: Engi
     return Machine.of(profile, engine)
 
 
-def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) -> MemoryReport:
+def simulate_memory(scenario: Scenario) -> MemoryReport:
     """Compute each stage's peak memory, without simulating time."""
     check_values(scenario)
-    return memory_on(scenario, machine_of(scenario, profile, "auto"))
+    return memory_on(scenario, machine_of(scenario, None, "auto"))
 
 
 def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) -> HardwareProfile:

@@ -9,7 +9,7 @@ from simtrain.iteration.memory.working import moments_of_order
 from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.pass_tasks import _graph
 from simtrain.iteration.programs.seconds import Machine
-from simtrain.studies.on_machine import simulate_on
+from simtrain.studies.on_machine import plan_on, result_on
 from tests.helpers.toys import a100, small
 
 
@@ -33,5 +33,5 @@ def test_scenarios_that_differ_in_numbers_share_tasks_and_moments() -> None:
     machine, caches = Machine.of(a100()), (_graph, moments_of_order)
     for length in (1024, 512):
         before = [cache.cache_info().misses for cache in caches]
-        simulate_on(small(model={"seq_length": length}), machine)
+        result_on(*plan_on(small(model={"seq_length": length}), machine))
     assert [cache.cache_info().misses for cache in caches] == before
