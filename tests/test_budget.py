@@ -22,7 +22,7 @@ BUDGET = {
     "durations": 983,
     "engine": 1090,
     "iteration": 6831,
-    "studies": 6899,
+    "studies": 6876,
     "views": 2776,
     "render": 3902,
     "commands": 2595,
