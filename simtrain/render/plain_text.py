@@ -102,9 +102,7 @@ def _(part: Headline) -> str:
 def csv_text(table: Table) -> str:
     """Return a line for each row, below the names of the columns. Missing values are empty."""
     records = table.records()
-    names = (
-        list(records[0]) if records else [column.name for column in table.columns if column.name]
-    )
+    names = [*records[0]] if records else [column.name for column in table.columns if column.name]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)

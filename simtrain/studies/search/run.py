@@ -470,18 +470,14 @@ def _refined_fields(space: Space) -> dict[str, Iterable[Any]]:
     Those that nobody set or holds. None stands for the policies near that of a layout.
     """
     base, fields = space.base, dict[str, Iterable[Any]]()
+    fixed = [*FIELDS.values(), *_UNREFINED, *space.hold, *base.changed_values]
     for section in _REFINED_SECTIONS:
         for name in type(getattr(base, section)).model_fields:
             field = f"{section}.{name}"
-            if field not in FIELDS.values() and field not in _UNREFINED:
-                fields[field] = _NUMBERS.get(field) or all_values(field)
-    fields = {
-        field: values
-        for field, values in fields.items()
-        if values and not is_within(field, [*space.hold, *base.changed_values])
-    }
-    is_fixed = "recompute" in space.held
-    return fields if is_fixed else fields | {"recompute": ()}
+            values = _NUMBERS.get(field) or all_values(field)
+            if values and not is_within(field, fixed):
+                fields[field] = values
+    return fields if "recompute" in space.held else fields | {"recompute": ()}
 
 
 @dataclass
