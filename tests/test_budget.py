@@ -32,7 +32,7 @@ BUDGET = {
     "traces": 1890,
     "related_work": 95,
     "paper": 2484,
-    "calibrate": 9450,
+    "calibrate": 9449,
     "docs/update": 887,
     "benchmarks": 1688,
     "tests": 41470,
