@@ -442,9 +442,10 @@ class Scenario(Section):
             self.cluster,
             self.model.experts is not None,
             self.parallelism.pipeline > 1,
-            recipe if precision.casts else "",
+            recipe if precision.casts else precision.compute,
             self.model.lora is not None,
             self.model.hidden_size,
+            self.memory.zero_stage == 3,
         )
 
     @property

@@ -46,9 +46,10 @@ class Circumstances(NamedTuple):  # its hash and equality are those of tuples, w
         cluster: the name of its hardware profile.
         has_experts: whether its model has experts.
         in_pipeline: whether pipeline stages divide its model.
-        recipe: how its products are cast to fp8 or fp4; "" if they are not.
+        recipe: how its products are cast to fp8 or fp4, or their type if they are not.
         has_adapters: whether it trains adapters alone.
         hidden_size: of its model.
+        has_fsdp: whether data-parallel ranks divide its parameters (memory.zero_stage 3).
     """
 
     cluster: str
@@ -57,6 +58,7 @@ class Circumstances(NamedTuple):  # its hash and equality are those of tuples, w
     recipe: str
     has_adapters: bool = False
     hidden_size: int = 0
+    has_fsdp: bool = False
 
 
 class When(Strict):
@@ -67,6 +69,7 @@ class When(Strict):
     pipeline: bool | None = None
     recipes: list[Text] | None = None
     adapters: bool | None = None
+    fsdp: bool | None = None
     min_hidden_size: Count = 1
     max_hidden_size: Count = 1 << 30
 
@@ -77,6 +80,7 @@ class When(Strict):
             and self.pipeline in (None, run.in_pipeline)
             and (self.recipes is None or run.recipe in self.recipes)
             and self.adapters in (None, run.has_adapters)
+            and self.fsdp in (None, run.has_fsdp)
             and self.min_hidden_size <= run.hidden_size <= self.max_hidden_size
         )
 
@@ -525,9 +529,9 @@ def family_of(reference: str) -> str:
 
 
 def stack_of_framework(words: str) -> str | None:
-    """Return the stack of the framework that a text names, such as "torchtitan, eager".
+    """Return the stack that a text such as "MLPerf v5.0" names, with the release; None if none.
 
-    Of several that it names, the one with the most words counts; None if it names none.
+    Of several that it names, the one with the most words counts.
     """
     spoken = set(_WORD.findall(words.lower()))
     named = {
@@ -536,7 +540,12 @@ def stack_of_framework(words: str) -> str | None:
         for framework in load_stack(name).frameworks
         if spoken.issuperset(framework.split())
     }
-    return named[max(named, key=lambda framework: len(framework.split()))] if named else None
+    if not named:
+        return None
+    stack = named[max(named, key=lambda framework: len(framework.split()))]
+    written = (number for number in _NUMBER.findall(words) if "." in number)
+    known = releases_of(stack)
+    return SEPARATOR.join([stack, *(each for each in written if latest_until(each, known))][:2])
 
 
 # The section `software` of a scenario: the software stack and its kernels.

@@ -31,7 +31,7 @@ releases:
   - release: "1.10"
     speed: {value: fast, source: second}
   - release: "1.10"
-    when: {experts: true, clusters: [gb200], min_hidden_size: 64, max_hidden_size: 96}
+    when: {experts: true, fsdp: false, clusters: [gb200], min_hidden_size: 64, max_hidden_size: 96}
     speed: {value: faster, source: third}
   - release: "2.0"
     speed: {value: fastest, source: fourth}
@@ -55,10 +55,10 @@ def test_a_release_has_the_newest_entries_up_to_it() -> None:
 
 
 def test_entries_hold_for_the_runs_that_meet_all_conditions() -> None:
-    other = EXPERTS._replace(cluster="b200_sxm")
+    others = EXPERTS._replace(cluster="b200_sxm"), EXPERTS._replace(has_fsdp=True)
     sizes = [EXPERTS._replace(hidden_size=size) for size in (63, 96, 97)]
-    runs = EXPERTS, *sizes, DENSE, other, None
-    assert [speed_of("1.10", run) == "faster" for run in runs] == [1, 0, 1, 0, 0, 0, 0]
+    runs = EXPERTS, *sizes, DENSE, *others, None
+    assert [speed_of("1.10", run) == "faster" for run in runs] == [1, 0, 1, 0, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,20 @@ def test_defaults_of_a_release_never_make_a_scenario_illegal(changes: dict[str, 
 
 @pytest.mark.parametrize(
     ("changes", "recipe"),
-    [({"precision.fp8_recipe": "blockwise"}, "blockwise"), ({"precision.compute": "fp4"}, "nvfp4")],
+    [
+        ({"precision.fp8_recipe": "blockwise"}, "blockwise"),
+        ({"precision.compute": "fp4"}, "nvfp4"),
+        ({"precision": {"compute": "bf16"}, "memory.zero_stage": 3}, "bf16"),
+    ],
 )
 def test_circumstances_of_a_run(changes: dict[str, Any], recipe: str) -> None:
-    found = qwen(BRIDGE).replace(changes).circumstances
-    assert found == Circumstances("gb300", True, False, recipe, False, 2048)
+    found, shards = qwen(BRIDGE).replace(changes).circumstances, "memory.zero_stage" in changes
+    assert found == Circumstances("gb300", True, False, recipe, False, 2048, shards)
+
+
+def test_recipes_do_not_fuse_gradients_of_fsdp() -> None:
+    """Megatron-FSDP's gradients are buffers that products do not add to, from 25.11 on."""
+    one = load_scenario("llama3_8b").replace({"software": BRIDGE, "parallelism.data": 8})
+    both = one, one.replace({"memory.zero_stage": 3})
+    fused = [each.facts.kernels.fused_gradient_accumulation for each in both]
+    assert fused == [True, False]

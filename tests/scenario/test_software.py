@@ -413,8 +413,9 @@ def test_flash_attention_2_takes_longer_by_the_profiles_ratio() -> None:
     ("words", "stack"),
     [
         ("NeMo", "nemo"),
-        ("mbridge 26.02", "megatron_bridge"),
-        ("MLPerf Training 5.1, NeMo", "mlperf_nvidia"),
+        ("mbridge 26.02", "megatron_bridge@26.02"),
+        ("MLPerf Training v5.0, NeMo 25.04, Llama 3.1 on 64 H100s", "mlperf_nvidia@5.0"),
+        ("MLPerf Training 2.1, fp8", "mlperf_nvidia"),
         ("torchtitan vanilla TP; bf16; compile", "torchtitan_compiled"),
         ("torchtitan eager (no torch.compile)", "torchtitan"),
         ("an eager description of something else", None),
