@@ -16,7 +16,7 @@ from tests.helpers.command_line import ROOT
 BUDGET = {
     "base": 2889,
     "schedules": 2227,
-    "scenario": 6675,
+    "scenario": 6685,
     "hardware": 2513,
     "workload": 9746,
     "durations": 983,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9449,
     "docs/update": 887,
     "benchmarks": 1688,
-    "tests": 41470,
+    "tests": 41483,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
