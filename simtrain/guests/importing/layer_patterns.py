@@ -8,14 +8,13 @@ from collections.abc import Sequence
 def dense_and_frequency(has_experts: Sequence[bool]) -> tuple[int, int] | None:
     """Return first_dense_layers and layer_frequency of layers; None if there are none such."""
     numbers = range(len(has_experts))
-    first = next((number for number in numbers if has_experts[number]), None)
-    if first is None:
-        return None
     wanted = [number for number in numbers if has_experts[number]]
+    if not wanted:
+        return None
     for frequency in range(1, len(has_experts) + 1):
         multiples = [number for number in numbers if number % frequency == 0]
-        if wanted == [number for number in multiples if number >= first]:
-            return (0 if wanted == multiples else first), frequency
+        if wanted == [number for number in multiples if number >= wanted[0]]:
+            return (0 if wanted == multiples else wanted[0]), frequency
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, zip_longest
+from itertools import chain, takewhile, zip_longest
 from pathlib import Path
 
 from simtrain.base.values import replace
@@ -53,20 +53,14 @@ def machine_of(
 
 def headers_of(script: str, lines: Lines) -> dict[str, Setting]:
     """Return the settings of the `#SBATCH` lines of a script."""
-    words = []
-    for header in _HEADER.finditer(script):
-        words += _words_of_header(header)
+    words = chain(*map(_words_of_header, _HEADER.finditer(script)))
     return _settings(words, _SLURM, lines)
 
 
 def _words_of_header(header: re.Match[str]) -> list[BashWord]:
     """Return the words of a header line up to a comment."""
-    words = []
-    for word in re.finditer(r"\S+", header[1]):
-        if word[0].startswith("#"):
-            break
-        words.append(BashWord(word[0], header.start(1) + word.start()))
-    return words
+    words = takewhile(lambda word: word[0][0] != "#", re.finditer(r"\S+", header[1]))
+    return [BashWord(word[0], header.start(1) + word.start()) for word in words]
 
 
 def variables_of(headers: Mapping[str, Setting]) -> dict[str, str]:

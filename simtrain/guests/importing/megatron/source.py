@@ -269,12 +269,8 @@ def _can_be_value(word: BashWord, flag: str, values: list[BashWord]) -> bool:
     if word.unknown is None:
         return name not in FLAGS or name in MAPPED or word.text in ("True", "False")
     # The weights and the paths of blended data alternate.
-    is_path = flag.endswith("data-path") and bool(values) and _is_weight(values[-1].text)
-    return name in WITH_VALUE and (not values or is_path)
-
-
-def _is_weight(text: str) -> bool:
-    return re.fullmatch(r"\d*\.?\d+", text) is not None
+    has_weight = bool(values) and re.fullmatch(r"\d*\.?\d+", values[-1].text) is not None
+    return name in WITH_VALUE and (not values or (flag.endswith("data-path") and has_weight))
 
 
 def _loose(word: BashWord, place: Location) -> Problem:
