@@ -247,10 +247,9 @@ class Draft:
         """
         effects = self.table.not_modelled if effects is None else effects
         for name in self.settings:
-            setting = self.given(name)
-            if setting is None or name not in effects or not effects[name].applies(setting.value):
-                continue
-            self.note(setting, effects[name].text)
+            setting, effect = self.given(name), effects.get(name)
+            if setting and effect and effect.applies(setting.value):
+                self.note(setting, effect.text)
 
     def is_default(self, name: str) -> bool:
         """Whether neither the source nor --set says anything about a field.

@@ -259,12 +259,8 @@ class _Translation:
         is_given = bool(fields) or bool(self._value("comm_overlap"))
         fields = {name: field for name, field in fields.items() if field.value is not None}
         if is_given:
-            names = {
-                "overlap_p2p_comm",
-                "align_param_gather",
-                "overlap_grad_reduce",
-            } - fields.keys()
-            self._drop(*names, "overlap_param_gather")
+            decided = {"overlap_p2p_comm", "align_param_gather", "overlap_grad_reduce"}
+            self._drop(*decided - fields.keys(), "overlap_param_gather")
         for name, field in fields.items():
             if (argument := _RENAMED.get(name, name)) in TABLE:
                 self._add(argument, field)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path, PurePath
 
 from simtrain.base.importer import ImportRequest, load_kind
-from simtrain.base.strict_yaml import leaves
+from simtrain.base.strict_yaml import dotted, leaves
 from simtrain.base.values import replace
 from simtrain.errors import InputError, Location
 from simtrain.guests.importing.draft import DEFAULT, Draft
@@ -32,12 +32,10 @@ def deepspeed_draft(request: ImportRequest) -> Draft:
     """
     file = request.file
     document = load_kind(Path(file), *KINDS["deepspeed"])
-    config = {
-        (name := ".".join(map(str, path))): Setting(
-            name, name, value, document.positions.of_value(path)
-        )
-        for path, value in leaves(document.data)
-    }
+    config = {}
+    for path, value in leaves(document.data):
+        name = dotted(path)
+        config[name] = Setting(name, name, value, document.positions.of_value(path))
     beside = Path(file).with_name("config.json")
     model = str(request.model) or (str(beside) if beside.is_file() else "")
     if not model or Path(model) == Path(file):
@@ -220,11 +218,8 @@ class DeepSpeedDraft(Draft):
         if stage > 3 and setting:
             raise wrong(setting, "must be 0, 1, 2 or 3", "write 1, 2 or 3")
         data = self.override("parallelism.data") or self.data["parallelism"]["data"]
-        if (
-            stage == 0
-            and self.data["precision"]["compute"] == "bf16"
-            and self._accumulates_fp32(stage)
-        ):
+        compute = self.data["precision"]["compute"]
+        if stage == 0 and compute == "bf16" and self._accumulates_fp32(stage):
             # BF16_Optimizer (runtime/bf16_optimizer.py) shards its states without ZeRO too.
             comment = "DeepSpeed's BF16_Optimizer shards its states at stage 0 too"
             self.set_because("memory.zero_stage", int(data > 1), comment)
@@ -240,9 +235,8 @@ class DeepSpeedDraft(Draft):
         setting = self.given("data_types.grad_accum_dtype")
         if setting:
             return str(setting.value) == "fp32"
-        return self.data["precision"]["compute"] == "fp32" or (
-            self.data["precision"]["compute"] == "bf16" and stage == 0
-        )
+        compute = self.data["precision"]["compute"]
+        return compute == "fp32" or (compute == "bf16" and stage == 0)
 
     def _gradients(self, stage: int) -> None:
         name = "data_types.grad_accum_dtype"
