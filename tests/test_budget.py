@@ -27,7 +27,7 @@ BUDGET = {
     "render": 3900,
     "commands": 2595,
     "top": 602,
-    "importing": 6725,
+    "importing": 6703,
     "recording": 4030,
     "traces": 1890,
     "related_work": 95,
