@@ -260,7 +260,8 @@ def test_columns_that_are_not_read_are_named(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("layers", "layout"), [("6", "Et|tt|tt|tL"), ("7", "Ett|tt|tt|tL"), ("5", None), ("8", None)]
+    ("layers", "layout"),
+    [("2", "E|t|t|L"), ("6", "Et|tt|tt|tL"), ("7", "Ett|tt|tt|tL"), ("5", None), ("8", None)],
 )
 def test_layers_that_do_not_divide_have_a_layout(
     layers: str, layout: str | None, tmp_path: pathlib.Path
