@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9449,
     "docs/update": 887,
     "benchmarks": 1688,
-    "tests": 41483,
+    "tests": 41484,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
