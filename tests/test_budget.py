@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9449,
     "docs/update": 887,
     "benchmarks": 1688,
-    "tests": 41488,
+    "tests": 41491,
 }
 """Lines of Python, JavaScript and CSS by room."""
 

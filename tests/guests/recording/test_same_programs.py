@@ -91,7 +91,7 @@ def test_time_and_memory_are_those_of_the_scenario_by_hand(kind: str, tmp_path: 
 @pytest.mark.parametrize("kind", KINDS)
 def test_compiled_times_agree(kind: str, tmp_path: Path) -> None:
     """A recording fuses kernels that follow one another; by hand the stack says which are fused."""
-    compiled = {"software": {"stack": "torchtitan_compiled"}, "cluster": CLUSTER}
+    compiled = {"software": {"stack": "torchtitan_compiled@2025.04"}, "cluster": CLUSTER}
     recording = scenario_of(recorded(kind, is_small=False), tmp_path, **compiled)
     by_hand = same_programs.by_hand(sizes_of(kind, is_small=False), GPUS) | compiled
     times_s = [
