@@ -16,9 +16,9 @@ from tests.helpers.command_line import ROOT
 BUDGET = {
     "base": 2889,
     "schedules": 2227,
-    "scenario": 6685,
+    "scenario": 6678,
     "hardware": 2513,
-    "workload": 9746,
+    "workload": 9743,
     "durations": 983,
     "engine": 1090,
     "iteration": 6831,

@@ -17,14 +17,7 @@ from simtrain.scenario.expert_rules import EXPERT_RULES
 from simtrain.scenario.memory_rules import MEMORY_RULES, RECOMPUTE_RULES
 from simtrain.scenario.model import CANONICAL_PARTS
 from simtrain.scenario.precision_rules import FP8_SAVING_RULES, PRECISION_RULES
-from simtrain.scenario.rule import (
-    Rule,
-    Rules,
-    against,
-    at_most,
-    divides,
-    listed,
-)
+from simtrain.scenario.rule import Rule, Rules, against, at_most, divides, listed
 from simtrain.scenario.schedule_rules import SCHEDULE_RULES, runs_two_lanes
 from simtrain.scenario.schema import Scenario
 from simtrain.schedules.schedule import most_outstanding

@@ -168,11 +168,8 @@ class _Scan:
         chunk_tokens = batch.sequences * -(-length // chunk) * chunk
         heads, groups = heads // num_ranks // context_ranks, mamba.num_groups // num_ranks
         groups = max(1, groups // context_ranks)
-        tokens, size, in_chunks = (
-            batch.sequences * length,
-            batch.element_bytes,
-            chunk_tokens * chunk,
-        )
+        tokens, size = batch.sequences * length, batch.element_bytes
+        in_chunks = chunk_tokens * chunk
         width, state = heads * mamba.head_dim, groups * mamba.state_dim
         states = chunk_tokens // chunk * width * mamba.state_dim * FP32_BYTES
         return cls(

@@ -81,12 +81,12 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool) -> None:
     both = logits_bytes + fp32
     shifted = both if in_place else both + fp32
     steps = (
-        ("logits to fp32", logits_bytes, fp32, both, None),
-        ("logits maximum", fp32, 0, both, "maximum"),
-        ("logits minus maximum", fp32, fp32, shifted, "target"),
-        ("exponentials", fp32, fp32, shifted, None),
-        ("sum of exponentials", fp32, 0, shifted, "sum"),
-        ("softmax of logits", fp32, fp32, shifted, None),
+        ("logits to fp32", logits_bytes, fp32, both, ()),
+        ("logits maximum", fp32, 0, both, ("maximum",)),
+        ("logits minus maximum", fp32, fp32, shifted, ("target",)),
+        ("exponentials", fp32, fp32, shifted, ()),
+        ("sum of exponentials", fp32, 0, shifted, ("sum",)),
+        ("softmax of logits", fp32, fp32, shifted, ()),
     )
     forward = _kernels_of(steps[is_fp32:], tape, kept)
     # The gradient overwrites the softmax.
@@ -108,9 +108,9 @@ def _kernels_of(steps: Iterable[tuple[Any, ...]], tape: Tape, kept: Tensor) -> l
         saves = (kept,) if "softmax" in name else ()
         ops.append(elementwise(name, *sizes, saves=saves, holds_bytes=held_bytes, family=family))
         if reduced:
-            num_bytes = tape.microbatch.tokens * FP32_BYTES * (1 + (" and " in reduced))
+            num_bytes = len(reduced) * tape.microbatch.tokens * FP32_BYTES
             token_sum = CollectiveKind.ALL_REDUCE, num_bytes, tape.microbatch.tensor
-            ops.append(collective(f"cross entropy {reduced}", *token_sum))
+            ops.append(collective(f"cross entropy {' and '.join(reduced)}", *token_sum))
     return ops + _loss_sum(tape.microbatch)
 
 
@@ -144,11 +144,11 @@ def _log_softmax_loss(tape: Tape, logits: Tensor) -> None:
     else:
         both, most = narrow + fp32, narrow + 3 * fp32
         steps = (
-            ("logits maximum", fp32, 0, both, "maximum"),
-            ("logits minus maximum", fp32, fp32, both + fp32, None),
-            ("exponentials", fp32, fp32, most, None),
-            ("sum of exponentials", fp32, 0, most, "sum"),
-            ("log-softmax of logits", fp32, fp32, most, None),
+            ("logits maximum", fp32, 0, both, ("maximum",)),
+            ("logits minus maximum", fp32, fp32, both + fp32, ()),
+            ("exponentials", fp32, fp32, most, ()),
+            ("sum of exponentials", fp32, 0, most, ("sum",)),
+            ("log-softmax of logits", fp32, fp32, most, ()),
             ("loss of labels", rows * (_SECTOR_BYTES + _LABEL_BYTES), 0, both, "target"),
         )
         forward = _kernels_of(steps, tape, kept)
@@ -176,9 +176,9 @@ def _native_fusion(tape: Tape, logits: Tensor) -> None:
     converted = 0 if logits.element_bytes == FP32_BYTES else fp32
     both, most = logits_bytes + converted, logits_bytes + converted + fp32
     steps = (
-        ("logits maximum", logits_bytes, converted, both, "maximum"),
-        ("exponentials", fp32, fp32, most, "target and sum"),
-        (kept.name, fp32, fp32, most, None),
+        ("logits maximum", logits_bytes, converted, both, ("maximum",)),
+        ("exponentials", fp32, fp32, most, ("target", "sum")),
+        (kept.name, fp32, fp32, most, ()),
     )
     backward = gradient("cross entropy", fp32, logits_bytes, reads=(kept,), family=family)
     tape.record("cross entropy", (logits,), (), _kernels_of(steps, tape, kept), (backward,))
